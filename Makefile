@@ -1,0 +1,37 @@
+# Every target prepares what it needs; `make help` lists them.
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help setup check test run bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv with all that development needs (safe to repeat)
+
+$(READY): requirements.txt requirements-dev.txt local/requirements-host.txt local/requirements-node.txt local/package-lock.json local/setup.sh
+	@sh local/setup.sh
+	@touch $(READY)
+
+check: $(READY) ## format, lint, types and the dependency rule
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check ## check, then every test
+	$(BIN)/python -m pytest
+
+run: $(READY) ## the whole system on this machine with a live view; Ctrl-C stops it
+	@$(BIN)/python -m local
+
+bench: $(READY) ## measurements as JSON lines; GROUP=decide for one group
+	@$(BIN)/python -m bench $(GROUP)
+
+lock: $(READY) ## resolve requirements*.in into requirements*.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements.in -o requirements.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.in -o requirements-dev.txt
+
+clean: ## remove what setup and runs made
+	rm -rf .venv .local local/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

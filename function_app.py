@@ -1,0 +1,85 @@
+"""Every trigger on one page: decode → flow → encode."""
+
+import logging
+
+import azure.functions as func
+
+from shared import wiring
+from shared.autoscaling import flows, messages
+from shared.autoscaling.flows.poison import PoisonMessage
+
+STORAGE = "AzureWebJobsStorage"
+
+app = func.FunctionApp()
+settings = wiring.settings()  # wrong settings or rules stop the app here, every problem named
+logging.getLogger("azure").setLevel(logging.WARNING)
+
+
+@app.timer_trigger(arg_name="timer", schedule=settings.metric_collector_schedule)
+@app.queue_output(arg_name="metrics", queue_name="metrics", connection=STORAGE)
+async def metric_collector(timer: func.TimerRequest, metrics: func.Out[list[str]]) -> None:
+    """Read every source; one message per metric that answered."""
+    collection = await flows.metric_collector.run(
+        wiring.resources().values(), wiring.reader(), settings.source_timeout_seconds
+    )
+    metrics.set([messages.encode_metric(metric) for metric in collection.metrics])
+
+
+@app.queue_trigger(arg_name="message", queue_name="metrics", connection=STORAGE)
+@app.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
+async def scaling_logic(message: func.QueueMessage, actions: func.Out[str]) -> None:
+    """Merge one sample, decide, and order another capacity where the rule wants one."""
+    metric = messages.decode_metric(_text(message))
+    action = await flows.scaling_logic.run(metric, wiring.resources(), wiring.store())
+    if action is not None:
+        actions.set(messages.encode_action(action))
+
+
+@app.queue_trigger(arg_name="message", queue_name="actions", connection=STORAGE)
+async def scaler(message: func.QueueMessage) -> None:
+    """Set the capacity of the plan and confirm it."""
+    action = messages.decode_action(_text(message))
+    await flows.scaler.run(
+        action, wiring.resources(), wiring.store(), wiring.control(), wiring.timing()
+    )
+
+
+@app.timer_trigger(arg_name="timer", schedule=settings.reconciler_schedule)
+@app.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
+async def reconciler(timer: func.TimerRequest, actions: func.Out[list[str]]) -> None:
+    """Send again what got lost between decision and plan; notice changes made by hand."""
+    again = await flows.reconciler.run(
+        wiring.resources().values(), wiring.store(), wiring.control(), wiring.timing()
+    )
+    actions.set([messages.encode_action(action) for action in again])
+
+
+@app.queue_trigger(arg_name="message", queue_name="metrics-poison", connection=STORAGE)
+async def metrics_poison(message: func.QueueMessage) -> None:
+    """Write down a metric that could not be processed, and why."""
+    await flows.poison.run_metric(_poison("metrics", message), wiring.resources(), wiring.store())
+
+
+@app.queue_trigger(arg_name="message", queue_name="actions-poison", connection=STORAGE)
+async def actions_poison(message: func.QueueMessage) -> None:
+    """Write down an action that could not be carried out, and free its resource."""
+    await flows.poison.run_action(
+        _poison("actions", message), wiring.resources(), wiring.store(), wiring.timing()
+    )
+
+
+@app.timer_trigger(arg_name="timer", schedule=settings.log_retention_schedule)
+async def log_retention(timer: func.TimerRequest) -> None:
+    """Delete decisions older than the settings say."""
+    await flows.retention.run(wiring.resources(), wiring.store(), settings.decision_log_days)
+
+
+def _text(message: func.QueueMessage) -> str:
+    return message.get_body().decode("utf-8")
+
+
+def _poison(queue: str, message: func.QueueMessage) -> PoisonMessage:
+    inserted_at = message.insertion_time
+    assert message.id is not None
+    assert inserted_at is not None
+    return PoisonMessage(queue, message.id, _text(message), inserted_at)

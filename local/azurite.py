@@ -1,0 +1,139 @@
+"""Azurite, Microsoft's storage emulator, on free loopback ports for as long as a `with` block."""
+
+import re
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from local.node import NodeMissing, find_node
+
+ACCOUNT = "devstoreaccount1"
+# The key that Microsoft publishes for every emulator: it opens nothing else.
+PUBLIC_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+SCRIPT = Path(__file__).parent / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
+SERVICES = ("blob", "queue", "table")
+
+# Azurite ends when its standard input does, so however this process dies, no orphan is left.
+_END_WITH_PARENT = 'data:text/javascript,process.stdin.on("end",()=>process.exit()).resume()'
+_LISTENING = re.compile(r"Azurite (\w+) service is successfully listening at http://[\d.]+:(\d+)")
+# The emulator's own 5 s would close connections that a client still holds for use.
+_KEEP_ALIVE_SECONDS = 60
+_START_LIMIT_SECONDS = 30.0
+_STOP_LIMIT_SECONDS = 5.0
+_POLL_SECONDS = 0.02
+
+
+class AzuriteFailed(RuntimeError):
+    """Azurite ended, or did not listen in time. The message carries what it printed."""
+
+
+class Azurite:
+    """A storage emulator: blobs, queues and tables, in memory or kept in `folder`."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: IO[bytes] | None = None
+        self._ports: dict[str, int] = {}
+
+    @property
+    def connection_string(self) -> str:
+        """The storage connection string of the running emulator."""
+        endpoints = (
+            f"{service.capitalize()}Endpoint=http://127.0.0.1:{self._ports[service]}/{ACCOUNT};"
+            for service in SERVICES
+        )
+        account = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={PUBLIC_KEY};"
+        return account + "".join(endpoints)
+
+    def start(self) -> None:
+        """Start the emulator and return when all three services listen."""
+        command = _command(self._folder)
+        # A file, not a pipe: nobody has to keep reading it for the emulator to go on.
+        self._output = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed by stop()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C is for the parent, which may still need storage to finish its work.
+            start_new_session=True,
+        )
+        try:
+            self._ports = self._wait_for_ports()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop the emulator: ask first, then insist."""
+        process, self._process = self._process, None
+        if process is not None:
+            _end(process)
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+
+    def _wait_for_ports(self) -> dict[str, int]:
+        assert self._process is not None
+        deadline = time.monotonic() + _START_LIMIT_SECONDS
+        while time.monotonic() < deadline:
+            ports = _listening_ports(self._printed())
+            if len(ports) == len(SERVICES):
+                return ports
+            if self._process.poll() is not None:
+                raise AzuriteFailed(f"Azurite ended at its start. It said:\n{self._printed()}")
+            time.sleep(_POLL_SECONDS)
+        raise AzuriteFailed(
+            f"Azurite did not listen within {_START_LIMIT_SECONDS:.0f} s. "
+            f"It said:\n{self._printed()}"
+        )
+
+    def _printed(self) -> str:
+        assert self._output is not None
+        # By name: reading through the emulator's own file would move the place it writes at.
+        return Path(self._output.name).read_text(errors="replace")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def _command(folder: Path | None) -> list[str]:
+    node = find_node()
+    if not SCRIPT.is_file():
+        raise NodeMissing("Azurite is not installed: run `make setup`")
+    storage = ["--inMemoryPersistence"] if folder is None else ["--location", str(folder)]
+    ports = [f"--{service}Port=0" for service in SERVICES]
+    keep_alive = [f"--{service}KeepAliveTimeout={_KEEP_ALIVE_SECONDS}" for service in SERVICES]
+    # Today's SDKs speak API versions that this emulator does not list, though it serves them.
+    quiet = ["--silent", "--disableTelemetry", "--skipApiVersionCheck"]
+    return [node, "--import", _END_WITH_PARENT, str(SCRIPT), *quiet, *storage, *ports, *keep_alive]
+
+
+def _listening_ports(printed: str) -> dict[str, int]:
+    return {name.lower(): int(port) for name, port in _LISTENING.findall(printed)}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    process.terminate()
+    try:
+        process.wait(_STOP_LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,236 @@
+"""A fluid queue served in order of arrival by a number of equal instances. Pure.
+
+Items flow in at a rate, wait, and flow out at `instances x instance rate`. Between changes of
+either rate everything is linear in time, so backlog and age are exact for any step length:
+there is no error from the grid. Units: minutes, items, items per minute, instances.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Self
+
+# Less than the rounding of a minute count in a float; a cohort finished this late is finished.
+EPSILON_MINUTES = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Waiting items that arrived at one constant rate between two minutes."""
+
+    start_minute: float
+    end_minute: float
+    rate_per_minute: float
+
+    @property
+    def items(self) -> float:
+        return (self.end_minute - self.start_minute) * self.rate_per_minute
+
+
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """Capacity that was ordered and will be there at `due_minute`."""
+
+    due_minute: float
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Instances at work (`effective`) and those on their way, each an absolute number.
+
+    `pending` grows in time and in capacity. Scale-out takes the dead time. Scale-in takes
+    effect at once, on what works and on what is on its way: an instance given back stops
+    serving immediately, which is the pessimistic reading.
+    """
+
+    effective: int
+    pending: tuple[Arriving, ...] = ()
+
+    @property
+    def ordered(self) -> int:
+        return self.pending[-1].capacity if self.pending else self.effective
+
+    def order(self, capacity: int, minute: float, dead_time_minutes: float) -> Self:
+        """The last order wins; the same order again changes nothing."""
+        effective = min(self.effective, capacity)
+        reached = effective
+        pending: list[Arriving] = []
+        for arriving in self.pending:
+            wanted = min(arriving.capacity, capacity)
+            if wanted > reached:
+                pending.append(replace(arriving, capacity=wanted))
+                reached = wanted
+        if capacity > reached:
+            pending.append(Arriving(minute + dead_time_minutes, capacity))
+        return replace(self, effective=effective, pending=tuple(pending)).at(minute)
+
+    def at(self, minute: float) -> Self:
+        """With all that is due by `minute` at work."""
+        due = [arriving for arriving in self.pending if arriving.due_minute <= minute]
+        if not due:
+            return self
+        return replace(self, effective=due[-1].capacity, pending=self.pending[len(due) :])
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What happened since the start. Always `arrivals == drained + backlog`, up to rounding.
+
+    `instance_minutes` is the sum of ordered capacity over time, which is what is billed.
+    `capacity_changes` counts the orders that changed the ordered capacity.
+    """
+
+    effective_min: int
+    effective_max: int
+    ordered_min: int
+    ordered_max: int
+    arrivals: float = 0.0
+    drained: float = 0.0
+    backlog_max: float = 0.0
+    age_max_minutes: float = 0.0
+    instance_minutes: float = 0.0
+    capacity_changes: int = 0
+
+    def seeing(self, capacity: Capacity) -> Self:
+        return replace(
+            self,
+            effective_min=min(self.effective_min, capacity.effective),
+            effective_max=max(self.effective_max, capacity.effective),
+            ordered_min=min(self.ordered_min, capacity.ordered),
+            ordered_max=max(self.ordered_max, capacity.ordered),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """The queue at `minute`. `cohorts` are what waits, oldest first."""
+
+    minute: float
+    cohorts: tuple[Cohort, ...]
+    capacity: Capacity
+    counters: Counters
+
+    @property
+    def backlog(self) -> float:
+        return math.fsum(cohort.items for cohort in self.cohorts)
+
+    @property
+    def age_minutes(self) -> float:
+        """How long the oldest item has waited; 0 when nothing waits."""
+        return self.minute - self.cohorts[0].start_minute if self.cohorts else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FluidQueue:
+    """The rules of one queue: how fast an instance drains it, how late capacity comes."""
+
+    instance_rate_per_minute: float
+    dead_time_minutes: float = 3.0
+
+    def __post_init__(self) -> None:
+        for name in ("instance_rate_per_minute", "dead_time_minutes"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} is {value}; it must be a finite number from 0 on")
+
+    def start(self, capacity: int, minute: float = 0.0) -> QueueState:
+        _check_capacity(capacity)
+        counters = Counters(capacity, capacity, capacity, capacity)
+        return QueueState(minute, (), Capacity(capacity), counters)
+
+    def order(self, state: QueueState, capacity: int) -> QueueState:
+        """Order an absolute number of instances now."""
+        _check_capacity(capacity)
+        after = state.capacity.order(capacity, state.minute, self.dead_time_minutes)
+        changed = int(after.ordered != state.capacity.ordered)
+        counters = state.counters.seeing(after)
+        counters = replace(counters, capacity_changes=counters.capacity_changes + changed)
+        return replace(state, capacity=after, counters=counters)
+
+    def step(self, state: QueueState, arrivals: float, minutes: float = 1.0) -> QueueState:
+        """Let `minutes` pass in which `arrivals` items come in evenly."""
+        if not (math.isfinite(minutes) and minutes > 0):
+            raise ValueError(f"minutes is {minutes}; a step takes a finite time above 0")
+        return self.flow(state, arrivals / minutes, state.minute + minutes)
+
+    def flow(self, state: QueueState, rate_per_minute: float, until_minute: float) -> QueueState:
+        """Let time pass until `until_minute` with arrivals at one rate."""
+        if not (math.isfinite(rate_per_minute) and rate_per_minute >= 0):
+            raise ValueError(f"the arrival rate is {rate_per_minute}; it must be finite, from 0 on")
+        for arriving in state.capacity.pending:
+            if arriving.due_minute < until_minute:
+                state = self._flow_linear(state, rate_per_minute, arriving.due_minute)
+        return self._flow_linear(state, rate_per_minute, until_minute)
+
+    def _flow_linear(self, state: QueueState, rate: float, until: float) -> QueueState:
+        """`flow` while capacity stays the same, up to what is due at `until` itself."""
+        minutes = until - state.minute
+        if minutes <= 0:
+            return state
+        service_rate = state.capacity.effective * self.instance_rate_per_minute
+        waiting = _joined(state.cohorts, Cohort(state.minute, until, rate))
+        left, worst_age_minutes = _served(waiting, service_rate, state.minute, until)
+        capacity = state.capacity.at(until)
+        after = QueueState(until, left, capacity, state.counters.seeing(capacity))
+        return replace(
+            after, counters=_counted(after, state, rate * minutes, minutes, worst_age_minutes)
+        )
+
+
+def _check_capacity(capacity: int) -> None:
+    if capacity < 0:
+        raise ValueError(f"capacity is {capacity}; it must be 0 or more")
+
+
+def _joined(cohorts: tuple[Cohort, ...], newest: Cohort) -> tuple[Cohort, ...]:
+    """Cohorts that touch and have one rate are one: memory grows with changes of the rate."""
+    if newest.rate_per_minute == 0:
+        return cohorts
+    if not cohorts:
+        return (newest,)
+    last = cohorts[-1]
+    if last.end_minute == newest.start_minute and last.rate_per_minute == newest.rate_per_minute:
+        return (*cohorts[:-1], replace(last, end_minute=newest.end_minute))
+    return (*cohorts, newest)
+
+
+def _served(
+    cohorts: tuple[Cohort, ...], service_rate: float, start: float, until: float
+) -> tuple[tuple[Cohort, ...], float]:
+    """Serve oldest first from `start` to `until`: what is left, and the worst age on the way.
+
+    The age of the oldest item is linear while one cohort is being served, so its maximum lies
+    where a cohort ends, or at `until`.
+    """
+    clock = start
+    worst_age_minutes = 0.0
+    for index, cohort in enumerate(cohorts):
+        finished = clock + cohort.items / service_rate if service_rate else math.inf
+        if finished > until + EPSILON_MINUTES:
+            rest = _cut(cohort, (until - clock) * service_rate)
+            age_minutes = until - rest.start_minute
+            return (rest, *cohorts[index + 1 :]), max(worst_age_minutes, age_minutes)
+        worst_age_minutes = max(worst_age_minutes, finished - cohort.end_minute)
+        clock = finished
+    return (), worst_age_minutes
+
+
+def _cut(cohort: Cohort, items: float) -> Cohort:
+    start = cohort.start_minute + items / cohort.rate_per_minute
+    return replace(cohort, start_minute=min(start, cohort.end_minute))
+
+
+def _counted(
+    after: QueueState, before: QueueState, arrivals: float, minutes: float, age_minutes: float
+) -> Counters:
+    counters = after.counters
+    backlog = after.backlog
+    return replace(
+        counters,
+        arrivals=counters.arrivals + arrivals,
+        # Never below zero: the two backlogs are sums with their own rounding.
+        drained=counters.drained + max(0.0, before.backlog + arrivals - backlog),
+        backlog_max=max(counters.backlog_max, backlog),
+        age_max_minutes=max(counters.age_max_minutes, age_minutes),
+        instance_minutes=counters.instance_minutes + before.capacity.ordered * minutes,
+    )

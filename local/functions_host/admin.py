@@ -1,0 +1,67 @@
+"""The admin endpoints that are of use locally: run a function by hand, ask for the host's state."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from aiohttp import web
+
+from local.functions_host.functions import Function
+from local.functions_host.manual import manual_invocation
+from local.functions_host.services import Services
+
+
+class Admin:
+    """`POST /admin/functions/{name}` and `GET /admin/host/status`."""
+
+    def __init__(self, services: Services, functions: Sequence[Function]) -> None:
+        self._services = services
+        self._functions = {each.name.lower(): each for each in functions}
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def add_routes(self, app: web.Application) -> None:
+        """Add the endpoints to the host's server."""
+        app.router.add_post("/admin/functions/{name}", self._run)
+        app.router.add_get("/admin/host/status", self._status)
+
+    async def finish(self) -> None:
+        """Wait for the functions that were run by hand."""
+        await asyncio.gather(*self._running)
+
+    async def _run(self, request: web.Request) -> web.Response:
+        function = self._functions.get(request.match_info["name"].lower())
+        if function is None:
+            return web.Response(status=404)
+        try:
+            text = _input(await request.text())
+            invocation = manual_invocation(function, text, now=self._services.now())
+        except ValueError as error:
+            return web.Response(status=400, text=str(error))
+        task = asyncio.create_task(self._services.invoker.invoke(function, invocation))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return web.Response(status=202)
+
+    async def _status(self, _: web.Request) -> web.Response:
+        counts = self._services.invoker.counts.items()
+        return web.json_response(
+            {
+                "id": "local",
+                "state": "Running",
+                "functions": sorted(each.name for each in self._functions.values()),
+                "invocations": {name: each.invocations for name, each in counts},
+                "failures": {name: each.failures for name, each in counts},
+            }
+        )
+
+
+def _input(text: str) -> str:
+    """The `input` of the request's JSON; what is not a text is passed on as JSON."""
+    if not text.strip():
+        return ""
+    document = json.loads(text)
+    if not isinstance(document, dict):
+        raise ValueError('expected a JSON object such as {"input": "text"}')
+    value = document.get("input", "")
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,85 @@
+"""App settings: the process environment over local.settings.json, and what bindings ask of them."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from local.functions_host.errors import HostStartFailed
+
+DEFAULT_CONNECTION = "AzureWebJobsStorage"
+# The SDK for Python does not know the short form that the host accepts for an emulator.
+_EMULATOR_SHORT_FORM = "usedevelopmentstorage=true"
+_EMULATOR = (
+    "DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey="
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;"
+    "BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1;"
+    "QueueEndpoint=http://127.0.0.1:10001/devstoreaccount1;"
+    "TableEndpoint=http://127.0.0.1:10002/devstoreaccount1;"
+)
+_EXPRESSION = re.compile(r"%([^%\s]+)%")
+
+
+@dataclass(frozen=True, slots=True)
+class AppSettings:
+    """The settings of one app, by name."""
+
+    values: Mapping[str, str]
+
+    def resolve(self, text: str, *, function: str) -> str:
+        """Replace each `%Name%` by its setting; a missing one raises `HostStartFailed`."""
+
+        def value(found: re.Match[str]) -> str:
+            name = found[1]
+            if name not in self.values:
+                raise HostStartFailed(
+                    f"function {function}: setting {name} is missing (needed by {text!r})"
+                )
+            return self.values[name]
+
+        return _EXPRESSION.sub(value, text)
+
+    def connection_string(self, connection: str, *, function: str) -> str:
+        """Find the connection string of a binding's `connection`, as the host does."""
+        name = connection or DEFAULT_CONNECTION
+        for candidate in (f"AzureWebJobs{name}", name):
+            found = self.values.get(candidate, "")
+            if found.rstrip(";").lower() == _EMULATOR_SHORT_FORM:
+                return _EMULATOR
+            if found:
+                return found
+        raise HostStartFailed(self._missing_connection(name, function))
+
+    def is_disabled(self, function: str) -> bool:
+        """Whether `AzureWebJobs.<function>.Disabled` is true."""
+        value = self.values.get(f"AzureWebJobs.{function}.Disabled", "")
+        return value.strip().lower() in ("true", "1")
+
+    def _missing_connection(self, name: str, function: str) -> str:
+        if any(key.startswith(f"{name}__") for key in self.values):
+            return (
+                f"function {function}: connection {name} is identity-based ({name}__…), "
+                f"which this host does not support: give {name} a connection string"
+            )
+        return f"function {function}: setting {name} is missing (its connection string)"
+
+
+def read_app_settings(app_dir: Path, environment: Mapping[str, str]) -> AppSettings:
+    """Read local.settings.json's `Values`, where there is one; the environment wins."""
+    return AppSettings({**_local_values(app_dir / "local.settings.json"), **environment})
+
+
+def _local_values(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    try:
+        document = json.loads(path.read_text(encoding="utf-8-sig"))
+        values = document.get("Values", {})
+        return {name: _as_text(value) for name, value in values.items()}
+    except (ValueError, AttributeError) as error:
+        raise HostStartFailed(f"{path}: {error}") from error
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,103 @@
+"""The functions of an app, as its decorators describe them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from local.functions_host.app_settings import AppSettings
+from local.functions_host.errors import HostStartFailed
+
+RETURN_VALUE = "$return"
+HTTP_TRIGGER = "httptrigger"
+QUEUE_TRIGGER = "queuetrigger"
+TIMER_TRIGGER = "timertrigger"
+EVENT_HUB_TRIGGER = "eventhubtrigger"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A trigger, an input or an output: its kind in lower case, its properties resolved."""
+
+    kind: str
+    name: str
+    properties: Mapping[str, Any]
+
+    def text(self, key: str, default: str = "") -> str:
+        """A property as text; an absent one is `default`."""
+        value = self.properties.get(key)
+        return default if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """A retry decorator. A `max_retry_count` of -1 is for ever."""
+
+    strategy: str
+    max_retry_count: int
+    delay_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function: what starts it and what it gives out."""
+
+    name: str
+    id: str
+    trigger: Binding
+    inputs: tuple[Binding, ...]
+    outputs: Mapping[str, Binding]
+    retry: RetryPolicy | None = None
+
+
+def read_functions(metadata: Iterable[Any], settings: AppSettings) -> tuple[Function, ...]:
+    """Read the worker's function metadata, without the functions that settings disable."""
+    enabled = (each for each in metadata if not settings.is_disabled(each.name))
+    return tuple(_function(each, settings) for each in enabled)
+
+
+def _function(metadata: Any, settings: AppSettings) -> Function:
+    raw = [json.loads(text) for text in metadata.raw_bindings]
+    triggers = [each for each in raw if _is_trigger(each)]
+    if len(triggers) != 1:
+        raise HostStartFailed(f"function {metadata.name}: {len(triggers)} triggers, expected 1")
+
+    def binding(properties: Mapping[str, Any]) -> Binding:
+        return _binding(properties, settings, metadata.name)
+
+    return Function(
+        name=metadata.name,
+        id=metadata.function_id,
+        trigger=binding(triggers[0]),
+        inputs=tuple(binding(each) for each in raw if _is_plain_input(each)),
+        outputs={each["name"]: binding(each) for each in raw if _is_output(each)},
+        retry=_retry(metadata.retry_options),
+    )
+
+
+def _binding(properties: Mapping[str, Any], settings: AppSettings, function: str) -> Binding:
+    resolved = {
+        key: settings.resolve(value, function=function) if isinstance(value, str) else value
+        for key, value in properties.items()
+    }
+    return Binding(str(properties["type"]).lower(), str(properties["name"]), resolved)
+
+
+def _is_trigger(properties: Mapping[str, Any]) -> bool:
+    return str(properties["type"]).lower().endswith("trigger")
+
+
+def _is_output(properties: Mapping[str, Any]) -> bool:
+    return str(properties.get("direction", "")).lower() == "out"
+
+
+def _is_plain_input(properties: Mapping[str, Any]) -> bool:
+    return not _is_trigger(properties) and not _is_output(properties)
+
+
+def _retry(options: Any) -> RetryPolicy | None:
+    if options is None:
+        return None
+    delay = getattr(options, "delay_interval", None)
+    seconds = 0.0 if delay is None else delay.total_seconds()
+    return RetryPolicy(str(options.retry_strategy), int(options.max_retry_count), seconds)

@@ -1,0 +1,155 @@
+"""The host: loads an app, listens to its triggers, runs its functions, stops in good order."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from local.functions_host.app_settings import AppSettings, read_app_settings
+from local.functions_host.counts import Counts
+from local.functions_host.errors import HostStartFailed
+from local.functions_host.functions import Function, read_functions
+from local.functions_host.host_json import HostConfig, read_host_json
+from local.functions_host.http_server import ADDRESS, Endpoint, HttpServer
+from local.functions_host.invoker import InvocationResult, Invoker
+from local.functions_host.listeners import LISTENERS, create_listeners
+from local.functions_host.logs import log_event
+from local.functions_host.manual import manual_invocation
+from local.functions_host.outputs import Outputs
+from local.functions_host.services import HostOptions, Listener, ListenerFactory, Services
+from local.functions_host.storage_queues import StorageQueues
+from local.functions_host.worker import Worker
+
+
+class FunctionsHost:
+    """Runs one function app in this process; one at a time, for the worker library is global.
+
+    `settings` go over the process environment, which goes over local.settings.json. While the
+    host runs the app finds all of them in its environment. `config` stands in for host.json.
+    """
+
+    _occupant: ClassVar["FunctionsHost | None"] = None
+
+    def __init__(
+        self,
+        app_dir: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        config: HostConfig | None = None,
+        options: HostOptions | None = None,
+        listeners: Mapping[str, ListenerFactory] = LISTENERS,
+    ) -> None:
+        self._app_dir = app_dir.resolve()
+        self._given_settings = dict(settings or {})
+        self._given_config = config
+        self._options = options or HostOptions()
+        self._factories = listeners
+        self._worker = Worker(self._app_dir)
+        self._queues = StorageQueues()
+        self._functions: tuple[Function, ...] = ()
+        self._services: Services | None = None
+        self._http: HttpServer | None = None
+        self._started: list[Listener] = []
+        self._environment: dict[str, str] | None = None
+
+    @property
+    def functions(self) -> Sequence[Function]:
+        """The app's functions, without the disabled ones."""
+        return self._functions
+
+    @property
+    def endpoints(self) -> Sequence[Endpoint]:
+        """The HTTP-triggered functions and their routes."""
+        return self._http.endpoints if self._http else ()
+
+    @property
+    def url(self) -> str:
+        """Where the running host answers HTTP, without a slash at the end."""
+        assert self._http is not None, "the host is not started"
+        return f"http://{ADDRESS}:{self._http.port}"
+
+    @property
+    def counts(self) -> Mapping[str, Counts]:
+        """Ended invocations by function; a function that never ran is absent."""
+        return self._services.invoker.counts if self._services else {}
+
+    async def start(self) -> None:
+        """Load the app and listen. An app that cannot run raises `HostStartFailed`."""
+        if FunctionsHost._occupant is not None:
+            raise HostStartFailed("a functions host runs in this process already")
+        FunctionsHost._occupant = self
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop listening; running invocations may take `drain_seconds` to end."""
+        started, self._started = self._started, []
+        if started:
+            await self._drain([each.stop() for each in started])
+        await self._queues.close()
+        if FunctionsHost._occupant is self:
+            self._worker.close()
+            self._restore_environment()
+            FunctionsHost._occupant = None
+
+    async def invoke(self, name: str, text: str = "") -> InvocationResult:
+        """Run a function that HTTP does not trigger, by hand, and wait for its end."""
+        assert self._services is not None, "the host is not started"
+        for function in self._functions:
+            if function.name == name:
+                invocation = manual_invocation(function, text, now=self._services.now())
+                return await self._services.invoker.invoke(function, invocation)
+        raise KeyError(f"there is no function {name}")
+
+    async def _start(self) -> None:
+        settings = read_app_settings(self._app_dir, {**os.environ, **self._given_settings})
+        config = self._given_config or read_host_json(self._app_dir)
+        self._environment = dict(os.environ)
+        os.environ.update(settings.values)
+        self._functions = read_functions(await self._worker.load(), settings)
+        services = self._create_services(settings, config)
+        self._services = services
+        self._http = HttpServer(services, self._functions)
+        for each in [*create_listeners(services, self._functions, self._factories), self._http]:
+            self._started.append(each)
+            await each.start()
+
+    def _create_services(self, settings: AppSettings, config: HostConfig) -> Services:
+        outputs = Outputs(settings, config.queues.message_encoding, self._queues)
+        invoker = Invoker(self._worker, outputs, config.function_timeout_seconds)
+        return Services(settings, config, self._options, invoker, self._queues)
+
+    async def _drain(self, stops: Sequence[Awaitable[None]]) -> None:
+        tasks = [asyncio.ensure_future(each) for each in stops]
+        _, pending = await asyncio.wait(tasks, timeout=self._options.drain_seconds)
+        for task in pending:
+            task.cancel()
+        if pending:
+            log_event(logging.WARNING, "drain_cut_short", "some invocations did not end in time")
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                log_event(logging.ERROR, "listener_failed", f"a listener failed: {outcome!r}")
+
+    def _restore_environment(self) -> None:
+        if self._environment is not None:
+            os.environ.clear()
+            os.environ.update(self._environment)
+            self._environment = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()

@@ -1,0 +1,71 @@
+"""One invocation from call to outputs: time limit, outcome, counts and the line that is logged."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from local.functions_host.counts import Counts
+from local.functions_host.functions import Function
+from local.functions_host.logs import log_event
+from local.functions_host.outputs import OutputFailed, Outputs
+from local.functions_host.worker import Answer, Invocation, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class InvocationResult:
+    """How an invocation ended; `returned` is the worker's value of `$return`."""
+
+    succeeded: bool
+    error: str = ""
+    returned: Any = None
+
+
+class Invoker:
+    """Calls functions and writes their outputs."""
+
+    def __init__(self, worker: Worker, outputs: Outputs, timeout_seconds: float | None) -> None:
+        self._worker = worker
+        self._outputs = outputs
+        self._timeout_seconds = timeout_seconds
+        self._counts: dict[str, Counts] = {}
+
+    @property
+    def counts(self) -> Mapping[str, Counts]:
+        """Ended invocations by function; a function that never ran is absent."""
+        return MappingProxyType(self._counts)
+
+    async def invoke(self, function: Function, invocation: Invocation) -> InvocationResult:
+        """Call a function and write its outputs. Errors come back in the result."""
+        answer = await self._answer(function, invocation)
+        before = self._counts.get(function.name, Counts())
+        self._counts[function.name] = before.after(succeeded=answer.succeeded)
+        if not answer.succeeded:
+            _log_failure(function, invocation, answer)
+        return InvocationResult(answer.succeeded, answer.error, answer.returned)
+
+    async def _answer(self, function: Function, invocation: Invocation) -> Answer:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                answer = await self._worker.call(function.id, invocation)
+                if answer.succeeded:
+                    await self._outputs.write(function, answer)
+                return answer
+        except TimeoutError:
+            return Answer(False, error=f"exceeded functionTimeout, {self._timeout_seconds:g} s")
+        except OutputFailed as error:
+            return Answer(False, error=str(error))
+
+
+def _log_failure(function: Function, invocation: Invocation, answer: Answer) -> None:
+    log_event(
+        logging.ERROR,
+        "invocation_failed",
+        f"{function.name} failed: {answer.error}",
+        function=function.name,
+        invocation_id=invocation.id,
+        error=answer.error,
+        traceback=answer.traceback or None,
+    )

@@ -1,0 +1,61 @@
+"""Which trigger kinds this host listens to. HTTP is served by one server for all functions."""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from local.functions_host.functions import (
+    HTTP_TRIGGER,
+    QUEUE_TRIGGER,
+    TIMER_TRIGGER,
+    Function,
+)
+from local.functions_host.logs import log_event
+from local.functions_host.outputs import SUPPORTED_OUTPUTS
+from local.functions_host.queue_listener import QueueListener
+from local.functions_host.retries import warn_of_ignored_retries
+from local.functions_host.services import Listener, ListenerFactory, Services
+from local.functions_host.timer_listener import TimerListener
+
+LISTENERS: Mapping[str, ListenerFactory] = {
+    QUEUE_TRIGGER: QueueListener,
+    TIMER_TRIGGER: TimerListener,
+}
+
+
+def create_listeners(
+    services: Services, functions: Iterable[Function], factories: Mapping[str, ListenerFactory]
+) -> list[Listener]:
+    """Create a listener for each function that can have one, and say which cannot."""
+    listeners: list[Listener] = []
+    for function in functions:
+        _warn(function)
+        if function.trigger.kind == HTTP_TRIGGER:
+            continue
+        factory = factories.get(function.trigger.kind)
+        if factory is None or function.inputs:
+            _warn_not_listened(function)
+        else:
+            listeners.append(factory(services, function))
+    return listeners
+
+
+def _warn(function: Function) -> None:
+    warn_of_ignored_retries(function)
+    for binding in function.outputs.values():
+        if binding.kind not in SUPPORTED_OUTPUTS:
+            log_event(
+                logging.WARNING,
+                "output_not_supported",
+                f"{function.name}: an invocation that sets {binding.name} ({binding.kind}) fails",
+                function=function.name,
+            )
+
+
+def _warn_not_listened(function: Function) -> None:
+    kinds = ", ".join(binding.kind for binding in function.inputs) or function.trigger.kind
+    log_event(
+        logging.WARNING,
+        "trigger_not_supported",
+        f"{function.name} is indexed but not listened to: the local host has no {kinds}",
+        function=function.name,
+    )

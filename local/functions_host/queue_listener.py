@@ -1,0 +1,185 @@
+"""The queue trigger, with the semantics of the storage queues extension."""
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from azure.core.exceptions import ResourceNotFoundError
+from azure.storage.queue import QueueMessage
+from azure.storage.queue.aio import QueueClient
+
+from local.functions_host.functions import Function
+from local.functions_host.logs import log_event
+from local.functions_host.message_encoding import UndecodableMessage
+from local.functions_host.message_lease import MessageLease
+from local.functions_host.services import Services
+from local.functions_host.stopping import stops_within
+from local.functions_host.storage_queues import send
+from local.functions_host.worker import Invocation, json_datum, text_datum
+
+POISON_SUFFIX = "-poison"
+MIN_POLLING_SECONDS = 0.1
+
+
+def next_polling_seconds(seconds: float, maximum_seconds: float, spread: float) -> float:
+    """The pause after an empty receive that followed a pause of `seconds`.
+
+    It doubles, times `spread` (0.8 to 1.2) so that idle hosts drift apart, up to the maximum.
+    """
+    return min(max(seconds * 2 * spread, MIN_POLLING_SECONDS), maximum_seconds)
+
+
+class QueueListener:
+    """Receives one queue's messages in batches and runs the function on each of them."""
+
+    def __init__(self, services: Services, function: Function) -> None:
+        connection = services.settings.connection_string(
+            function.trigger.text("connection"), function=function.name
+        )
+        name = function.trigger.text("queueName")
+        self._services = services
+        self._options = services.config.queues
+        self._function = function
+        self._queue = services.queues.client(connection, name)
+        self._poison: QueueClient | None = None
+        if not name.lower().endswith(POISON_SUFFIX):
+            self._poison = services.queues.client(connection, name + POISON_SUFFIX)
+        self._running: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        self._loop: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to receive."""
+        self._loop = asyncio.create_task(self._run(), name=f"queue {self._function.name}")
+
+    async def stop(self) -> None:
+        """Receive no more and wait for the messages in work."""
+        self._stopping.set()
+        if self._loop is not None:
+            await self._loop
+        await asyncio.gather(*self._running)  # a gather that is cancelled cancels them too
+
+    async def _run(self) -> None:
+        pause_seconds = 0.0
+        while not self._stopping.is_set():
+            messages = await self._receive()
+            for message in messages:
+                self._begin(message)
+            if messages:
+                pause_seconds = 0.0
+                await self._wait_for_room()
+                continue
+            pause_seconds = next_polling_seconds(
+                pause_seconds,
+                self._options.max_polling_interval_seconds,
+                random.uniform(0.8, 1.2),  # noqa: S311 - spreads polls, protects nothing
+            )
+            await stops_within(self._stopping, pause_seconds)
+
+    async def _receive(self) -> Sequence[QueueMessage]:
+        pages = self._queue.receive_messages(
+            messages_per_page=self._options.batch_size,
+            visibility_timeout=self._services.options.lease_seconds,
+        ).by_page()
+        try:
+            # One page is one call; iterating over messages would ask again after a part-filled one.
+            async for page in pages:
+                return [message async for message in page]
+        except ResourceNotFoundError:
+            pass  # like the extension: a queue that is missing is empty
+        except Exception as error:  # whatever it was, the next receive may succeed
+            self._log(logging.WARNING, "receive_failed", repr(error))
+        return []
+
+    def _begin(self, message: QueueMessage) -> None:
+        task = asyncio.create_task(self._process(message))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _wait_for_room(self) -> None:
+        while len(self._running) > self._options.new_batch_threshold:
+            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _process(self, message: QueueMessage) -> None:
+        try:
+            if (message.dequeue_count or 0) > self._options.max_dequeue_count:
+                await self._bury(message, str(message.pop_receipt))
+            else:
+                await self._run_function(message)
+        except Exception as error:
+            # The message comes back when its lease ends: at least once, as in Azure.
+            self._log(logging.WARNING, "completion_failed", repr(error), message_id=message.id)
+
+    async def _run_function(self, message: QueueMessage) -> None:
+        try:
+            body = self._options.message_encoding.decode(message.content)
+        except UndecodableMessage as error:
+            self._log(logging.ERROR, "message_undecodable", str(error), message_id=message.id)
+            await self._bury(message, str(message.pop_receipt))
+            return
+        lease = MessageLease(self._queue, message, self._services.options.lease_seconds)
+        try:
+            result = await self._services.invoker.invoke(
+                self._function, queue_invocation(self._function, body, message)
+            )
+        finally:
+            await lease.release()
+        await self._complete(message, lease.pop_receipt, succeeded=result.succeeded)
+
+    async def _complete(self, message: QueueMessage, receipt: str, *, succeeded: bool) -> None:
+        if succeeded:
+            await self._queue.delete_message(str(message.id), receipt)
+        elif self._poison is None:
+            return  # left invisible: releasing it would fail again in a tight circle
+        elif (message.dequeue_count or 0) >= self._options.max_dequeue_count:
+            await self._bury(message, receipt)
+        else:
+            await self._queue.update_message(
+                str(message.id),
+                receipt,
+                visibility_timeout=self._options.visibility_timeout_seconds,
+            )
+
+    async def _bury(self, message: QueueMessage, receipt: str) -> None:
+        """Move a message to the poison queue, text unchanged; a poison queue has none."""
+        if self._poison is None:
+            return
+        self._log(
+            logging.WARNING,
+            "message_poisoned",
+            f"moved to {self._poison.queue_name}",
+            message_id=message.id,
+            dequeue_count=message.dequeue_count,
+        )
+        await send(self._poison, message.content)
+        await self._queue.delete_message(str(message.id), receipt)
+
+    def _log(self, level: int, action: str, reason: str, **fields: Any) -> None:
+        function, queue = self._function.name, self._queue.queue_name
+        message = f"{function}, queue {queue}: {reason}"
+        log_event(level, action, message, function=function, queue=queue, **fields)
+
+
+def queue_invocation(function: Function, body: str, message: QueueMessage) -> Invocation:
+    """The invocation of a queue-triggered function on a decoded message."""
+    return Invocation(function.trigger.name, text_datum(body), _metadata(body, message))
+
+
+def _metadata(body: str, message: QueueMessage) -> Mapping[str, Any]:
+    return {
+        "Id": text_datum(str(message.id)),
+        "PopReceipt": text_datum(str(message.pop_receipt)),
+        "DequeueCount": json_datum(str(message.dequeue_count)),
+        "ExpirationTime": _time(message.expires_on),
+        "InsertionTime": _time(message.inserted_on),
+        "NextVisibleTime": _time(message.next_visible_on),
+        "QueueTrigger": text_datum(body),
+    }
+
+
+def _time(instant: datetime | None) -> Any:
+    return json_datum(json.dumps(None if instant is None else instant.isoformat()))

@@ -1,0 +1,58 @@
+"""Retry decorators, on the triggers that honour them."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from local.functions_host.functions import EVENT_HUB_TRIGGER, TIMER_TRIGGER, Function, RetryPolicy
+from local.functions_host.invoker import InvocationResult, Invoker
+from local.functions_host.logs import log_event
+from local.functions_host.stopping import stops_within
+from local.functions_host.worker import Invocation
+
+FIXED_DELAY = "fixed_delay"
+# The queue extension has retries of its own and silently ignores a decorator; so must we.
+RETRIED_TRIGGERS = frozenset({TIMER_TRIGGER, EVENT_HUB_TRIGGER})
+
+
+def warn_of_ignored_retries(function: Function) -> None:
+    """Say at start that a retry decorator will not act, where it will not."""
+    if function.retry is None or acting_policy(function) is not None:
+        return
+    on_trigger = function.trigger.kind in RETRIED_TRIGGERS
+    what = f"{function.retry.strategy} retries" if on_trigger else "retries of this trigger"
+    where = "locally" if on_trigger else "by the Functions host, here or in Azure"
+    log_event(
+        logging.WARNING,
+        "retry_not_supported",
+        f"{function.name}: {what} are not supported {where}",
+        function=function.name,
+    )
+
+
+def acting_policy(function: Function) -> RetryPolicy | None:
+    """The function's retry policy, if this host honours it."""
+    policy = function.retry
+    if policy is None or policy.strategy != FIXED_DELAY:
+        return None
+    return policy if function.trigger.kind in RETRIED_TRIGGERS else None
+
+
+async def invoke_with_retries(
+    invoker: Invoker, function: Function, invocation: Invocation, stopping: asyncio.Event
+) -> InvocationResult:
+    """Invoke until success, the policy's last retry, or the host's stop."""
+    policy = acting_policy(function)
+    result = await invoker.invoke(function, invocation)
+    retry_count = 0
+    while not result.succeeded and policy is not None and _may_retry(policy, retry_count):
+        if await stops_within(stopping, policy.delay_seconds):
+            return result
+        retry_count += 1
+        retry = replace(invocation, retry_count=retry_count, max_retry_count=policy.max_retry_count)
+        result = await invoker.invoke(function, retry)
+    return result
+
+
+def _may_retry(policy: RetryPolicy, retry_count: int) -> bool:
+    return policy.max_retry_count == -1 or retry_count < policy.max_retry_count

@@ -1,0 +1,71 @@
+"""When a timer is due next: NCRONTAB expressions and constant intervals."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from croniter import croniter
+
+from local.functions_host.time_span import parse_time_span
+
+# A run that starts later than this is reported to the function as past due.
+PAST_DUE_AFTER = timedelta(seconds=1)
+
+
+class Schedule(Protocol):
+    """A timer's schedule."""
+
+    def next_after(self, instant: datetime) -> datetime:
+        """The first occurrence strictly after `instant` (UTC)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CronSchedule:
+    """An NCRONTAB expression of 6 fields (seconds first) or 5, in UTC."""
+
+    expression: str
+
+    def next_after(self, instant: datetime) -> datetime:
+        """The first occurrence strictly after `instant`."""
+        # NCRONTAB, unlike Unix cron, needs both the day of month and the day of week to match.
+        occurrences = croniter(
+            self.expression, instant.astimezone(UTC), second_at_beginning=True, day_or=False
+        )
+        due: datetime = occurrences.get_next(datetime)
+        return due
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalSchedule:
+    """A constant interval, counted from the start of the last run."""
+
+    interval: timedelta
+
+    def next_after(self, instant: datetime) -> datetime:
+        """`instant` and one interval."""
+        return instant + self.interval
+
+
+def parse_schedule(text: str) -> Schedule:
+    """Parse a timer trigger's schedule, or raise `ValueError` saying what is wrong with it."""
+    if ":" in text:
+        return _interval(text)
+    fields = text.split()
+    if len(fields) not in (5, 6):
+        raise ValueError(f"schedule {text!r} has {len(fields)} fields, expected 6 (or 5)")
+    if not croniter.is_valid(text, second_at_beginning=True):
+        raise ValueError(f"schedule {text!r} is not an NCRONTAB expression")
+    return CronSchedule(text)
+
+
+def is_past_due(due: datetime, started: datetime) -> bool:
+    """Whether a run due at `due` starts so late that the function should know."""
+    return started - due > PAST_DUE_AFTER
+
+
+def _interval(text: str) -> IntervalSchedule:
+    interval = parse_time_span(text)
+    if interval <= timedelta(0):
+        raise ValueError(f"schedule {text!r} is not longer than zero")
+    return IntervalSchedule(interval)

@@ -1,0 +1,55 @@
+"""What the host offers to its listeners, and the Protocol that a listener follows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from local.functions_host.app_settings import AppSettings
+from local.functions_host.functions import Function
+from local.functions_host.host_json import HostConfig
+from local.functions_host.invoker import Invoker
+from local.functions_host.storage_queues import StorageQueues
+
+
+def utc_now() -> datetime:
+    """The wall clock."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """What one may set about the host itself, beyond host.json."""
+
+    port: int = 0  # 0: a free one
+    lease_seconds: int = 600  # a message being processed stays invisible; renewed at half time
+    drain_seconds: float = 10.0  # running invocations may take this long to end at a stop
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything that a listener needs."""
+
+    settings: AppSettings
+    config: HostConfig
+    options: HostOptions
+    invoker: Invoker
+    queues: StorageQueues
+    now: Callable[[], datetime] = utc_now
+
+
+class Listener(Protocol):
+    """Watches one function's trigger and invokes the function."""
+
+    async def start(self) -> None:
+        """Begin to watch."""
+        ...
+
+    async def stop(self) -> None:
+        """Take nothing new; return when what runs has ended. May be cancelled."""
+        ...
+
+
+# To support another trigger: write a listener in a module of its own and add it to LISTENERS
+# (listeners.py), or hand it to FunctionsHost.
+ListenerFactory = Callable[[Services, Function], Listener]

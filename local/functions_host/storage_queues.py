@@ -1,0 +1,52 @@
+"""Queue clients that share their connections, and the one way to send."""
+
+from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+from azure.storage.queue.aio import QueueClient, QueueServiceClient
+
+# The SDK waits 15 s before its first retry, which on one machine only hides a stopped emulator.
+_RETRY_AFTER_SECONDS = 1
+
+
+class StorageQueues:
+    """Queue clients by connection string and name; one connection pool an account."""
+
+    def __init__(self) -> None:
+        self._services: dict[str, QueueServiceClient] = {}
+        self._clients: dict[tuple[str, str], QueueClient] = {}
+
+    def client(self, connection_string: str, queue: str) -> QueueClient:
+        """Return the client of a queue; the queue need not exist."""
+        key = (connection_string, queue)
+        if key not in self._clients:
+            self._clients[key] = self._service(connection_string).get_queue_client(queue)
+        return self._clients[key]
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for service in self._services.values():
+            await service.close()
+        self._services.clear()
+        self._clients.clear()
+
+    def _service(self, connection_string: str) -> QueueServiceClient:
+        if connection_string not in self._services:
+            self._services[connection_string] = QueueServiceClient.from_connection_string(
+                connection_string, initial_backoff=_RETRY_AFTER_SECONDS, increment_base=2
+            )
+        return self._services[connection_string]
+
+
+async def send(queue: QueueClient, text: str) -> None:
+    """Send a message's text as it is, and create the queue if it is missing."""
+    try:
+        await queue.send_message(text)
+    except ResourceNotFoundError:
+        await _create(queue)
+        await queue.send_message(text)
+
+
+async def _create(queue: QueueClient) -> None:
+    try:
+        await queue.create_queue()
+    except ResourceExistsError:
+        return  # another invocation was quicker

@@ -1,0 +1,184 @@
+"""The official Python worker library, driven in this process.
+
+Everything that knows `azure_functions_runtime` is here. The library keeps one app in module
+globals, so a process runs one app at a time; `close` leaves room for another.
+"""
+
+import re
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import azure_functions_runtime
+from azure_functions_runtime.bindings.datumdef import Datum
+from azure_functions_runtime.native_invocation import invocation_request_native
+
+from local.functions_host.errors import HostStartFailed
+
+APP_MODULE = "function_app"
+_FRAME = re.compile(r'File "(?P<path>.+?)", line (?P<line>\d+)')
+
+
+class _StatusResult(SimpleNamespace):
+    Failure = 0
+    Success = 1
+
+
+class _BindingInfo(SimpleNamespace):
+    undefined = 0
+    out = 1
+    inout = 2
+
+
+# The worker library builds its answers with protobuf classes that it is given. It only sets
+# their fields and compares these constants, so plain namespaces serve.
+_PROTOS = SimpleNamespace(
+    BindingInfo=_BindingInfo,
+    FunctionMetadataResponse=SimpleNamespace,
+    RpcException=SimpleNamespace,
+    RpcFunctionMetadata=SimpleNamespace,
+    RpcRetryOptions=SimpleNamespace,
+    StatusResult=_StatusResult,
+    WorkerInitResponse=SimpleNamespace,
+    WorkerMetadata=SimpleNamespace,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """One call of a function: its trigger's value and what accompanies it."""
+
+    trigger_name: str
+    trigger: Any
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    retry_count: int = 0
+    max_retry_count: int = 0
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a function gave: on success its outputs, else the error and its traceback."""
+
+    succeeded: bool
+    returned: Any = None
+    outputs: Sequence[tuple[str, Any]] = ()
+    error: str = ""
+    traceback: str = ""
+
+
+def text_datum(text: str) -> Any:
+    """A text as the worker passes it."""
+    return Datum(text, "string")
+
+
+def json_datum(json_text: str) -> Any:
+    """A JSON document as the worker passes it."""
+    return Datum(json_text, "json")
+
+
+def bytes_datum(data: bytes) -> Any:
+    """Bytes as the worker passes them."""
+    return Datum(data, "bytes")
+
+
+def http_datum(request: Mapping[str, Any]) -> Any:
+    """An HTTP request as the worker passes it."""
+    return Datum(request, "http")
+
+
+class Worker:
+    """Loads one app and calls its functions."""
+
+    def __init__(self, app_dir: Path) -> None:
+        self._app_dir = app_dir.resolve()
+        self._module = _ModulePlace(APP_MODULE, self._app_dir)
+
+    async def load(self) -> Sequence[Any]:
+        """Import the app and return the metadata of its functions, or raise `HostStartFailed`."""
+        if not (self._app_dir / f"{APP_MODULE}.py").is_file():
+            raise HostStartFailed(f"there is no {APP_MODULE}.py in {self._app_dir}")
+        self._module.claim()
+        request = _init_request(self._app_dir)
+        response = await azure_functions_runtime.worker_init_request(request)
+        if response.result.status != _StatusResult.Success:
+            raise HostStartFailed(_import_failure(response.result.exception, self._app_dir))
+        azure_functions_runtime.start_threadpool_executor()
+        found = await azure_functions_runtime.functions_metadata_request(request)
+        return found.function_metadata_results or ()
+
+    async def call(self, function_id: str, invocation: Invocation) -> Answer:
+        """Call a function. Its own errors come back in the answer."""
+        succeeded, returned, outputs, error, traceback = await invocation_request_native(
+            invocation.id,
+            function_id,
+            [(invocation.trigger_name, invocation.trigger)],
+            invocation.metadata,
+            retry_count=invocation.retry_count,
+            max_retry_count=invocation.max_retry_count,
+        )
+        return Answer(succeeded, returned, outputs, error or "", traceback or "")
+
+    def close(self) -> None:
+        """Let the app go, without waiting for a synchronous function that hangs."""
+        executor = azure_functions_runtime.get_threadpool_executor()
+        if executor is not None:
+            executor.shutdown(wait=False, cancel_futures=True)
+        self._module.release()
+
+
+class _ModulePlace:
+    """The app's place in `sys.modules` and `sys.path`, given back as it was found."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self._name = name
+        self._folder = folder
+        self._set_aside: ModuleType | None = None
+        self._claimed = False
+
+    def claim(self) -> None:
+        present = sys.modules.get(self._name)
+        if present is not None and self._is_here(present):
+            return
+        self._set_aside = sys.modules.pop(self._name, None)
+        sys.path.insert(0, str(self._folder))
+        self._claimed = True
+
+    def release(self) -> None:
+        if not self._claimed:
+            return
+        self._claimed = False
+        sys.path.remove(str(self._folder))
+        sys.modules.pop(self._name, None)
+        if self._set_aside is not None:
+            sys.modules[self._name] = self._set_aside
+
+    def _is_here(self, module: ModuleType) -> bool:
+        return module.__file__ is not None and Path(module.__file__).parent == self._folder
+
+
+def _init_request(app_dir: Path) -> Any:
+    worker_init = SimpleNamespace(capabilities={}, function_app_directory=str(app_dir))
+    return SimpleNamespace(
+        request=SimpleNamespace(worker_init_request=worker_init),
+        properties={"host": "127.0.0.1", "protos": _PROTOS},
+    )
+
+
+def _import_failure(exception: Any, app_dir: Path) -> str:
+    # The library appends the whole sys.path to import errors: the first line is the news.
+    reason = str(exception.message).split(". Cannot find module.")[0]
+    frames = _FRAME.finditer(str(exception.stack_trace))
+    in_app = [each for each in frames if _is_app_code(Path(each["path"]), app_dir)]
+    if not in_app:
+        return f"{APP_MODULE}.py cannot be loaded: {reason}"
+    place = Path(in_app[-1]["path"]).relative_to(app_dir)
+    return f"{APP_MODULE}.py cannot be loaded: {reason} ({place}, line {in_app[-1]['line']})"
+
+
+def _is_app_code(path: Path, app_dir: Path) -> bool:
+    return path.is_relative_to(app_dir) and "site-packages" not in path.parts

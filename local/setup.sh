@@ -1,0 +1,52 @@
+#!/bin/sh
+# Creates .venv and installs Azurite. Says what to install where it cannot go on.
+set -eu
+
+fail() {
+    printf '%s\n' "$@" >&2
+    exit 1
+}
+
+find_python() {
+    for candidate in "${PYTHON:-}" python3.13 python3.12 python3.11 python3; do
+        if [ -n "$candidate" ] && "$candidate" -c \
+            'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+}
+
+has_node() {
+    PATH=".venv/bin:$PATH" sh -c 'command -v npm && node -e \
+        "process.exit(parseInt(process.versions.node) >= 18 ? 0 : 1)"' >/dev/null 2>&1
+}
+
+python=$(find_python)
+[ -n "$python" ] || fail 'Python 3.11 or newer is needed.' \
+    '  Debian or Ubuntu: sudo apt-get install python3 python3-venv' \
+    '  macOS:            brew install python@3.12' \
+    'Or name one: PYTHON=/path/to/python3 make setup'
+
+if [ ! -x .venv/bin/python ] || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    rm -rf .venv
+    "$python" -m venv .venv || fail "$python cannot create virtual environments." \
+        '  Debian or Ubuntu: sudo apt-get install python3-venv'
+fi
+
+echo 'Installing Python packages into .venv ...'
+.venv/bin/python -m pip install --quiet --disable-pip-version-check \
+    -r requirements.txt -r requirements-dev.txt
+.venv/bin/python -m pip install --quiet --disable-pip-version-check \
+    --no-deps --ignore-requires-python -r local/requirements-host.txt
+
+if ! has_node; then
+    echo 'No Node.js 18 or newer with npm was found: installing one into .venv ...'
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+        -r local/requirements-node.txt && has_node || fail 'Node.js 18 or newer is needed.' \
+        '  Debian or Ubuntu: sudo apt-get install nodejs npm' \
+        '  macOS:            brew install node'
+fi
+
+echo 'Installing Azurite into local/node_modules ...'
+PATH=".venv/bin:$PATH" npm ci --silent --no-audit --no-fund --prefix local

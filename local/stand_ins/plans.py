@@ -1,0 +1,139 @@
+"""App Service Plans as Azure Resource Manager shows and takes them (Microsoft.Web 2025-05-01)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+Json = Mapping[str, Any]
+
+# Instances a plan can have, by tier. Source: "App Service limits", Azure documentation.
+MAXIMUM_CAPACITY_BY_TIER = {
+    "Basic": 3,
+    "Standard": 10,
+    "Premium": 20,
+    "PremiumV2": 30,
+    "PremiumV3": 30,
+}
+
+# What a PUT may leave out, and gets when it does: PUT replaces, it does not merge.
+WRITABLE_DEFAULTS: Json = {
+    "perSiteScaling": False,
+    "elasticScaleEnabled": False,
+    "maximumElasticWorkerCount": 1,
+    "isSpot": False,
+    "reserved": False,
+    "isXenon": False,
+    "hyperV": False,
+    "targetWorkerCount": 0,
+    "targetWorkerSizeId": 0,
+    "zoneRedundant": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanId:
+    """Which plan. Azure ignores the case of all three."""
+
+    subscription: str
+    resource_group: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        return str(self).lower()
+
+    def __str__(self) -> str:
+        return (
+            f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
+            f"/providers/Microsoft.Web/serverfarms/{self.name}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sku:
+    """Size and tier. `capacity` is not here: it is what changes."""
+
+    name: str = "S1"
+    tier: str = "Standard"
+    size: str = "S1"
+    family: str = "S"
+
+    def put(self, body: Json) -> Self:
+        if body.get("name", self.name) == self.name:
+            return self
+        name = str(body["name"])
+        return type(self)(
+            name=name,
+            tier=body.get("tier", self.tier),
+            size=body.get("size", name),
+            family=body.get("family", name[:1]),
+        )
+
+
+S1 = Sku()
+P1V3 = Sku(name="P1v3", tier="PremiumV3", size="P1v3", family="Pv3")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One App Service Plan. `properties` holds the writable ones, as they were put."""
+
+    id: PlanId
+    capacity: int = 1
+    sku: Sku = S1
+    location: str = "West Europe"
+    kind: str = "app"
+    tags: Mapping[str, str] = field(default_factory=dict)
+    properties: Json = field(default_factory=dict)
+
+    @property
+    def capacity_max(self) -> int:
+        return MAXIMUM_CAPACITY_BY_TIER.get(self.sku.tier, 1)
+
+    def put(self, body: Json) -> Self:
+        """This plan after a PUT: a replacement, except that capacity and sku may be left out."""
+        sku = body.get("sku") or {}
+        properties = body.get("properties") or {}
+        return replace(
+            self,
+            capacity=sku.get("capacity", self.capacity),
+            sku=self.sku.put(sku),
+            location=body.get("location", self.location),
+            kind=body.get("kind", self.kind),
+            tags=dict(body.get("tags") or {}),
+            properties={name: properties[name] for name in WRITABLE_DEFAULTS if name in properties},
+        )
+
+    def to_json(self, ordered: int | None = None) -> dict[str, Any]:
+        """The resource. `ordered` is the capacity that a running operation works towards."""
+        return {
+            "id": str(self.id),
+            "name": self.id.name,
+            "type": "Microsoft.Web/serverfarms",
+            "kind": self.kind,
+            "location": self.location,
+            "tags": dict(self.tags),
+            "properties": {**WRITABLE_DEFAULTS, **self.properties, **self._read_only(ordered)},
+            "sku": {
+                "name": self.sku.name,
+                "tier": self.sku.tier,
+                "size": self.sku.size,
+                "family": self.sku.family,
+                "capacity": self.capacity,
+            },
+        }
+
+    def _read_only(self, ordered: int | None) -> dict[str, Any]:
+        return {
+            "name": self.id.name,
+            "status": "Ready",
+            "provisioningState": "Succeeded" if ordered is None else "InProgress",
+            "numberOfWorkers": self.capacity,
+            "currentNumberOfWorkers": self.capacity,
+            "targetWorkerCount": ordered or 0,
+            "maximumNumberOfWorkers": self.capacity_max,
+            "numberOfSites": 1,
+            "geoRegion": self.location,
+            "subscription": self.id.subscription,
+            "resourceGroup": self.id.resource_group,
+        }

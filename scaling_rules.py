@@ -1,0 +1,46 @@
+"""The one file to edit: what to scale, what to measure, and the rule, in Python.
+
+As it stands it scales the one App Service Plan that the settings name by the backlog of one
+Service Bus subscription. Several resources, several metrics or a rule of your own: see
+docs/rules.md.
+"""
+
+from collections.abc import Sequence
+
+from shared.autoscaling import (
+    AppServicePlan,
+    Cooldown,
+    Limits,
+    Mode,
+    Resource,
+    ServiceBusSubscription,
+    Threshold,
+)
+from shared.settings import Settings
+
+
+def resources(settings: Settings) -> Sequence[Resource]:
+    """Called once at start. What it declares is checked; all problems are reported together."""
+    one = settings.single_resource()
+    backlog = f"{one.topic}-{one.subscription}-backlog".replace("/", "-")
+    return [
+        Resource(
+            name=one.name,
+            target=AppServicePlan(one.azure_subscription_id, one.resource_group, one.name),
+            metrics={backlog: ServiceBusSubscription(one.topic, one.subscription)},
+            policy=Threshold(
+                metric=backlog,
+                upper=one.threshold_up,
+                lower=one.threshold_down,
+                minimum_samples=settings.minimum_samples,
+                step_out=settings.scale_out_step,
+                step_in=settings.scale_in_step,
+            ),
+            limits=Limits(settings.minimum_capacity, settings.maximum_capacity),
+            cooldown=Cooldown(
+                settings.scale_out_cooldown_seconds, settings.scale_in_cooldown_seconds
+            ),
+            window_seconds=settings.window_seconds,
+            mode=Mode.DRY_RUN if settings.dry_run else Mode.ACTIVE,
+        )
+    ]

@@ -1,0 +1,32 @@
+"""Who the app is: its managed identity in Azure, the developer's login elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from azure.core.credentials import AccessToken
+from azure.core.credentials_async import AsyncTokenCredential
+
+from shared.adapters.transport import is_loopback
+
+
+class LoopbackCredential:
+    """A token that is worth nothing, for stand-ins on this machine: no real one goes there."""
+
+    async def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
+        return AccessToken("loopback", 2**33)
+
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> LoopbackCredential:
+        return self
+
+    async def __aexit__(self, *details: object) -> None: ...
+
+
+def credential_for(url: str) -> AsyncTokenCredential:
+    if is_loopback(url):
+        return LoopbackCredential()
+    from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415  heavy to import
+
+    return DefaultAzureCredential()

@@ -1,0 +1,44 @@
+"""Storage queues: how many messages wait."""
+
+from __future__ import annotations
+
+from azure.core.exceptions import ResourceNotFoundError
+from azure.storage.queue.aio import QueueServiceClient
+
+from shared.adapters.credentials import credential_for
+from shared.adapters.transport import ServerTimeTransport, server_time
+from shared.autoscaling.errors import ReadFailed
+from shared.autoscaling.model import MetricValue, StorageQueue
+from shared.settings import Connection
+
+
+class StorageQueueReader:
+    """Reads the lengths of the queues of one storage account."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._client = _client(connection)
+
+    async def read(self, source: StorageQueue) -> MetricValue:
+        try:
+            properties = await self._client.get_queue_client(source.queue).get_queue_properties()
+        except ResourceNotFoundError as error:
+            raise ReadFailed(
+                f"queue {source.queue} does not exist ({source.connection})"
+            ) from error
+        count = properties.approximate_message_count
+        if count is None:
+            raise ReadFailed(f"queue {source.queue} answered without a count")
+        return MetricValue(server_time(), float(count))
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _client(connection: Connection) -> QueueServiceClient:
+    transport = ServerTimeTransport()
+    if connection.connection_string:
+        return QueueServiceClient.from_connection_string(
+            connection.connection_string, transport=transport, retry_total=1
+        )
+    url = connection.queue_endpoint or f"https://{connection.account}.queue.core.windows.net"
+    return QueueServiceClient(url, credential_for(url), transport=transport, retry_total=1)

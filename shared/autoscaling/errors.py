@@ -1,0 +1,35 @@
+"""What can go wrong, named. The first line of each docstring says what it means for the caller."""
+
+from __future__ import annotations
+
+
+class AutoscalingError(Exception):
+    """Something that the autoscaler itself can name."""
+
+
+class BadMessage(AutoscalingError):
+    """A queue message that can never be processed; it belongs into the poison queue."""
+
+
+class UnknownResource(BadMessage):
+    """A message for a resource that scaling_rules.py does not declare."""
+
+
+class StateConflict(AutoscalingError):
+    """Somebody else changed the rows that were read; read again and decide again."""
+
+
+class ReadFailed(AutoscalingError):
+    """A metric source gave no value; the value is missing, not zero."""
+
+
+class CapacityDelayed(AutoscalingError):
+    """The capacity cannot be changed right now, or the outcome is not known; try again later."""
+
+    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class CapacityRefused(AutoscalingError):
+    """The capacity will not be changed however often it is asked for: a person must act."""

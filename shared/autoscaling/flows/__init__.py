@@ -1,0 +1,19 @@
+"""The functions of the app without their triggers: read ports → decide → write ports."""
+
+from shared.autoscaling.flows import (
+    metric_collector,
+    poison,
+    reconciler,
+    retention,
+    scaler,
+    scaling_logic,
+)
+
+__all__ = [
+    "metric_collector",
+    "poison",
+    "reconciler",
+    "retention",
+    "scaler",
+    "scaling_logic",
+]

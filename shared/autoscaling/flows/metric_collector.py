@@ -1,0 +1,77 @@
+"""metric_collector: read every source at once; one that fails never hides the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shared.autoscaling.model import (
+    CAPACITY_METRIC,
+    Metric,
+    MetricSource,
+    PlanCapacity,
+    Resource,
+)
+from shared.autoscaling.ports import MetricReader
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFailure:
+    """A source that gave no value: the metric is missing, not zero."""
+
+    resource_name: str
+    metric_name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    metrics: tuple[Metric, ...]
+    failures: tuple[SourceFailure, ...]
+
+
+async def run(
+    resources: Iterable[Resource], reader: MetricReader, timeout_seconds: float
+) -> Collection:
+    """One metric per source that answered in time, and one failure per source that did not."""
+    reads = [
+        _read(resource.name, name, source, reader, timeout_seconds)
+        for resource in resources
+        for name, source in sources_of(resource).items()
+    ]
+    answers = await asyncio.gather(*reads)
+    failures = tuple(a for a in answers if isinstance(a, SourceFailure))
+    for failure in failures:
+        log.warning(
+            "%s of %s could not be read and is skipped: %s",
+            failure.metric_name,
+            failure.resource_name,
+            failure.reason,
+            extra={"action": "source_failed", "resource": failure.resource_name},
+        )
+    return Collection(tuple(a for a in answers if isinstance(a, Metric)), failures)
+
+
+def sources_of(resource: Resource) -> dict[str, MetricSource]:
+    """The declared sources and the capacity of the target itself, which comes first."""
+    return {CAPACITY_METRIC: PlanCapacity(resource.target), **resource.metrics}
+
+
+async def _read(
+    resource_name: str,
+    name: str,
+    source: MetricSource,
+    reader: MetricReader,
+    timeout_seconds: float,
+) -> Metric | SourceFailure:
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            return Metric(resource_name, name, await reader.read(source))
+    except TimeoutError:
+        return SourceFailure(resource_name, name, f"no answer within {timeout_seconds:g} s")
+    except Exception as error:
+        return SourceFailure(resource_name, name, f"{type(error).__name__}: {error}")

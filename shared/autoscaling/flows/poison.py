@@ -1,0 +1,116 @@
+"""Poison queues: write down what failed and why, whole, and free the resource that waits for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from shared.autoscaling.actions import ActionTiming, entry, fail
+from shared.autoscaling.errors import BadMessage
+from shared.autoscaling.flows.races import until_won
+from shared.autoscaling.flows.scaling_logic import check_metric_name, find
+from shared.autoscaling.messages import decode_action, decode_metric, named_resource
+from shared.autoscaling.model import EntryKind, LogEntry, Resource, ScaleAction
+from shared.autoscaling.ports import StateStore
+from shared.autoscaling.samples import merge
+
+log = logging.getLogger(__name__)
+
+UNATTRIBUTED = "!poison"
+"""Where the log keeps messages that no declared resource can be named for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoisonMessage:
+    """A message as the poison queue gave it back, with its id and the time of its arrival there."""
+
+    queue: str
+    message_id: str
+    body: str
+    inserted_at: datetime
+
+
+UNEXPLAINED = (
+    "the message is in order, but processing it failed each time; "
+    "see the errors of the function in its log"
+)
+
+
+async def run_metric(
+    message: PoisonMessage, resources: Mapping[str, Resource], store: StateStore
+) -> None:
+    """Write down what is wrong with a metric."""
+    try:
+        await _find_fault(message, resources, store)
+        reason = UNEXPLAINED
+    except BadMessage as error:
+        reason = str(error)
+    await _record(message, reason, resources, store)
+
+
+async def run_action(
+    message: PoisonMessage,
+    resources: Mapping[str, Resource],
+    store: StateStore,
+    timing: ActionTiming,
+) -> None:
+    """Besides writing it down, fail the pending action, so that the rules may decide again."""
+    try:
+        action = decode_action(message.body)
+        resource = find(resources, action.resource_name)
+    except BadMessage as error:
+        await _record(message, str(error), resources, store)
+        return
+    await _record(message, UNEXPLAINED, resources, store)
+    await until_won(resource.name, lambda: _free(action, resource, store, timing))
+
+
+async def _find_fault(
+    message: PoisonMessage, resources: Mapping[str, Resource], store: StateStore
+) -> None:
+    """Go the way of scaling_logic up to the first complaint; raises it as BadMessage."""
+    metric = decode_metric(message.body)
+    resource = find(resources, metric.resource_name)
+    check_metric_name(resource, metric.name)
+    snapshot = await store.load(resource.name)
+    merge(snapshot.state, metric, message.inserted_at, resource.window_seconds)
+
+
+async def _free(
+    action: ScaleAction, resource: Resource, store: StateStore, timing: ActionTiming
+) -> None:
+    snapshot = await store.load(resource.name)
+    desired = snapshot.state.desired
+    if desired is None or desired.epoch != action.epoch or not desired.pending:
+        return
+    reason = "the action ended in the poison queue"
+    failed = fail(desired, snapshot.read_at, reason, timing)
+    line = entry(resource, failed, EntryKind.FAILED, snapshot.read_at, reason)
+    await store.commit(snapshot, replace(snapshot.state, desired=failed), [line])
+
+
+async def _record(
+    message: PoisonMessage, reason: str, resources: Mapping[str, Resource], store: StateStore
+) -> None:
+    named = named_resource(message.body)
+    resource_name = named if named is not None and named in resources else UNATTRIBUTED
+    await store.record(
+        LogEntry(
+            resource_name=resource_name,
+            time=message.inserted_at,
+            kind=EntryKind.POISON,
+            entry_id=f"poison-{message.message_id}",
+            reason=f"message on {message.queue} could not be processed: {reason}",
+            body=message.body,
+        )
+    )
+    log.error(
+        "poison message %s on %s (%s): %s",
+        message.message_id,
+        message.queue,
+        resource_name,
+        reason,
+        extra={"action": "poison", "resource": resource_name},
+    )

@@ -1,0 +1,325 @@
+"""The nouns of autoscaling.
+
+Frozen values without behaviour beyond what they can say of themselves. Times are aware UTC
+datetimes; capacities are whole instances; other units stand at the end of the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Literal
+
+CAPACITY_METRIC = "capacity"
+"""Reserved metric name: the capacity that the target itself reports."""
+
+EvidenceValue = float | int | str | bool | None
+Evidence = Mapping[str, EvidenceValue]
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+# --- samples ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MetricValue:
+    """One sample: what a source answered, at the time of the source's own clock."""
+
+    time: datetime
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One sample of one named metric, addressed to the resource whose rules want it."""
+
+    resource_name: str
+    name: str
+    value: MetricValue
+
+
+# --- what the user declares -------------------------------------------------------------------
+
+Count = Literal["active", "dead_letter", "scheduled"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceBusSubscription:
+    """Messages that wait in a topic's subscription.
+
+    Scheduled messages wait in the topic, not in its subscriptions: ``count="scheduled"`` reads
+    the topic's count.
+    """
+
+    topic: str
+    subscription: str
+    count: Count = "active"
+    connection: str = "ServiceBusConnection"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceBusQueue:
+    """Messages that wait in a Service Bus queue."""
+
+    queue: str
+    count: Count = "active"
+    connection: str = "ServiceBusConnection"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageQueue:
+    """Approximate number of messages in a Storage queue, invisible ones included."""
+
+    queue: str
+    connection: str = "AzureWebJobsStorage"
+
+
+@dataclass(frozen=True, slots=True)
+class AppServicePlan:
+    """The App Service Plan to scale, named exactly: never by a part of its name."""
+
+    subscription_id: str
+    resource_group: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCapacity:
+    """The instances that a plan is set to; collected for every resource by itself."""
+
+    plan: AppServicePlan
+
+
+MetricSource = ServiceBusSubscription | ServiceBusQueue | StorageQueue | PlanCapacity
+CapacityTarget = AppServicePlan
+
+
+class Mode(StrEnum):
+    """What the autoscaler may do to a resource."""
+
+    ACTIVE = "active"
+    DRY_RUN = "dry_run"  # decide and log, change nothing
+    PAUSED = "paused"  # keep the samples, decide nothing
+
+
+class ManualChange(StrEnum):
+    """What to do when somebody else changed the capacity."""
+
+    ADOPT = "adopt"  # take it as the new desired capacity and go on from there
+    ENFORCE = "enforce"  # set it back
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Capacity never leaves minimum..maximum, both included."""
+
+    minimum: int = 1
+    maximum: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Cooldown:
+    """Seconds after a confirmed change before the next one, by the direction of the next one."""
+
+    scale_out_seconds: float = 600
+    scale_in_seconds: float = 600
+
+
+# --- what a policy sees and says --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The samples of one metric that count, oldest first."""
+
+    samples: tuple[MetricValue, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.samples)
+
+    @property
+    def latest(self) -> MetricValue | None:
+        return self.samples[-1] if self.samples else None
+
+    @property
+    def mean(self) -> float | None:
+        """None without samples: a missing value is never zero."""
+        return sum([s.value for s in self.samples]) / self.count if self.samples else None
+
+    @property
+    def maximum(self) -> float | None:
+        return max([s.value for s in self.samples]) if self.samples else None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All that a policy may look at: samples since the last confirmed change, inside the window."""
+
+    resource_name: str
+    now: datetime
+    capacity: int
+    limits: Limits
+    metrics: Mapping[str, Window]
+    changed_at: datetime | None = None
+
+    def window(self, name: str) -> Window:
+        return self.metrics.get(name, Window())
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The capacity that a rule wants, and why. The current capacity means: stay."""
+
+    capacity: int
+    reason: str
+    rule: str = "rule"
+    evidence: Evidence = field(default_factory=lambda: NOTHING)
+
+
+Policy = Callable[[Observation], Recommendation]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One thing to scale: where its capacity is set, what is measured, and the rule."""
+
+    name: str
+    target: CapacityTarget
+    metrics: Mapping[str, MetricSource]
+    policy: Policy
+    limits: Limits = Limits()
+    cooldown: Cooldown = Cooldown()
+    window_seconds: float = 600
+    mode: Mode = Mode.ACTIVE
+    on_manual_change: ManualChange = ManualChange.ADOPT
+
+
+# --- decisions --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided, and everything that led to it.
+
+    ``desired == current`` means hold. ``limited_by`` names the guards that changed what the rule
+    wanted, in the order in which they did.
+    """
+
+    resource_name: str
+    time: datetime
+    current: int | None
+    desired: int | None
+    reason: str
+    candidates: tuple[Recommendation, ...] = ()
+    limited_by: tuple[str, ...] = ()
+    evidence: Evidence = field(default_factory=lambda: NOTHING)
+    applies: bool = False
+    """True where the desired capacity is to be ordered now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleAction:
+    """Set the resource to ``target`` instances. Absolute, so doing it twice changes nothing.
+
+    ``epoch`` grows with every decision; an action of an older epoch than the state's is void.
+    """
+
+    resource_name: str
+    target: int
+    epoch: int
+    reason: str
+    requested_at: datetime
+
+
+# --- state ------------------------------------------------------------------------------------
+
+
+class ActionStatus(StrEnum):
+    PENDING = "pending"
+    CONFIRMED = "confirmed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """The capacity that was decided last and how far it got."""
+
+    target: int
+    epoch: int
+    reason: str
+    requested_at: datetime
+    previous: int
+    status: ActionStatus = ActionStatus.PENDING
+    sent_at: datetime | None = None
+    changed_at: datetime | None = None
+    """When the capacity last became what had been asked for; kept while a new action is pending."""
+    retry_at: datetime | None = None
+    attempts: int = 0
+    last_error: str = ""
+
+    @property
+    def pending(self) -> bool:
+        return self.status is ActionStatus.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A person's word over the rules, until it expires."""
+
+    mode: Mode
+    reason: str = ""
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The kept samples of one metric, oldest first, and how many came too late to count."""
+
+    samples: tuple[MetricValue, ...] = ()
+    stale_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingState:
+    """What is remembered of one resource."""
+
+    histories: Mapping[str, History] = field(default_factory=lambda: NOTHING)
+    desired: Desired | None = None
+    override: Override | None = None
+
+
+class EntryKind(StrEnum):
+    """What a line of the decision log tells."""
+
+    DECISION = "decision"
+    CONFIRMED = "confirmed"
+    DEFERRED = "deferred"
+    FAILED = "failed"
+    IGNORED = "ignored"
+    RESENT = "resent"
+    MANUAL_CHANGE = "manual_change"
+    POISON = "poison"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One line of the decision log. ``entry_id`` makes writing it twice write it once."""
+
+    resource_name: str
+    time: datetime
+    kind: EntryKind
+    entry_id: str
+    reason: str
+    current: int | None = None
+    desired: int | None = None
+    epoch: int | None = None
+    applies: bool = False
+    limited_by: tuple[str, ...] = ()
+    candidates: tuple[Recommendation, ...] = ()
+    evidence: Evidence = field(default_factory=lambda: NOTHING)
+    body: str = ""
+    """The whole message, where the entry tells of a message that could not be processed."""

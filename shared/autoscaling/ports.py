@@ -1,0 +1,75 @@
+"""What the flows need from the outside, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from shared.autoscaling.model import (
+    CapacityTarget,
+    LogEntry,
+    MetricSource,
+    MetricValue,
+    ScalingState,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A resource's state as it was read: ``read_at`` is the store's clock, ``version`` its mark."""
+
+    resource_name: str
+    state: ScalingState
+    read_at: datetime
+    version: Any = None
+
+
+class StateStore(Protocol):
+    """Remembers the state and the decision log of each resource."""
+
+    async def load(self, resource_name: str) -> Snapshot:
+        """Read everything but the log, in one round trip."""
+        ...
+
+    async def commit(
+        self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()
+    ) -> None:
+        """Write what differs from the snapshot, and the entries: all of it or nothing.
+
+        Raises StateConflict where a row that it writes has changed since the snapshot.
+        """
+        ...
+
+    async def record(self, entry: LogEntry) -> None:
+        """Write one entry, whether or not it is there already."""
+        ...
+
+    async def log(self, resource_name: str, limit: int = 50) -> list[LogEntry]:
+        """The newest entries, newest first."""
+        ...
+
+    async def prune_log(self, resource_name: str, before: datetime) -> int:
+        """Delete the entries older than ``before``; answers how many."""
+        ...
+
+
+class MetricReader(Protocol):
+    """Reads metric sources."""
+
+    async def read(self, source: MetricSource) -> MetricValue:
+        """The source's value now, with the source's own time. Raises ReadFailed."""
+        ...
+
+
+class CapacityControl(Protocol):
+    """Reads and changes the capacity of a target."""
+
+    async def read(self, target: CapacityTarget) -> MetricValue:
+        """The capacity that the target is set to. Raises CapacityDelayed or CapacityRefused."""
+        ...
+
+    async def change(self, target: CapacityTarget, capacity: int) -> None:
+        """Set the capacity and wait until that is done. Raises CapacityDelayed, CapacityRefused."""
+        ...

@@ -1,0 +1,219 @@
+"""The only reader of the environment: defaults → parse → validate once, all problems together."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from croniter import croniter
+
+T = TypeVar("T")
+INTERVAL = re.compile(r"(\d+\.)?\d{1,2}:[0-5]\d:[0-5]\d")
+
+
+class SettingsError(Exception):
+    """The app cannot start: the settings or scaling_rules.py are wrong."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
+        super().__init__(f"{len(self.problems)} problem(s) in settings and rules:\n{lines}")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One way to one service: a connection string, or an address used with managed identity."""
+
+    name: str
+    connection_string: str = field(default="", repr=False)
+    namespace: str = ""
+    """Service Bus: the fully qualified namespace."""
+    account: str = ""
+    """Storage: the account's name."""
+    queue_endpoint: str = ""
+    table_endpoint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SingleResource:
+    """One App Service Plan, one subscription: the settings of the original, no code needed."""
+
+    name: str
+    azure_subscription_id: str
+    resource_group: str
+    topic: str
+    subscription: str
+    threshold_up: float
+    threshold_down: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, parsed and checked. Durations are in seconds."""
+
+    environ: Mapping[str, str] = field(repr=False)
+    metric_collector_schedule: str
+    reconciler_schedule: str
+    log_retention_schedule: str
+    window_seconds: float
+    minimum_samples: int
+    scale_out_cooldown_seconds: float
+    scale_in_cooldown_seconds: float
+    scale_out_step: int
+    scale_in_step: int
+    minimum_capacity: int
+    maximum_capacity: int
+    dry_run: bool
+    source_timeout_seconds: float
+    action_resend_seconds: float
+    action_retry_seconds: float
+    action_deadline_seconds: float
+    failure_hold_seconds: float
+    arm_endpoint: str
+    arm_timeout_seconds: float
+    arm_polling_seconds: float
+    decision_log_days: float
+
+    def single_resource(self) -> SingleResource:
+        """The resource that the settings of the original describe. Raises SettingsError."""
+        reader = _Reader(self.environ)
+        single = SingleResource(
+            name=reader.required("ResourceToScale"),
+            azure_subscription_id=reader.required("SubscriptionId"),
+            resource_group=reader.required("ResourceGroup"),
+            topic=reader.required("Topic"),
+            subscription=reader.required("Subscription"),
+            threshold_up=reader.number("ThresholdUp", 100, 0),
+            threshold_down=reader.number("ThresholdDown", 10, 0),
+        )
+        reader.raise_problems()
+        return single
+
+    def connection(self, name: str) -> Connection:
+        """The connection of that name, found as the Functions host finds it.
+
+        Raises SettingsError where neither a connection string nor an address is set.
+        """
+        for prefix in (f"AzureWebJobs{name}", name):
+            found = self._connection(name, prefix)
+            if found is not None:
+                return found
+        raise SettingsError(
+            [
+                f"{name} = '': set a connection string, or {name}__fullyQualifiedNamespace "
+                f"(Service Bus) or {name}__accountName (Storage) for managed identity"
+            ]
+        )
+
+    def _connection(self, name: str, prefix: str) -> Connection | None:
+        def value(suffix: str) -> str:
+            return self.environ.get(f"{prefix}__{suffix}", "").strip()
+
+        found = Connection(
+            name=name,
+            connection_string=self.environ.get(prefix, "").strip(),
+            namespace=value("fullyQualifiedNamespace"),
+            account=value("accountName"),
+            queue_endpoint=value("queueServiceUri"),
+            table_endpoint=value("tableServiceUri"),
+        )
+        return None if found == Connection(name) else found
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings from the environment. Raises SettingsError with every problem at once."""
+    reader = _Reader(os.environ if environ is None else environ)
+    settings = Settings(
+        environ=reader.environ,
+        metric_collector_schedule=reader.schedule("MetricCollectorSchedule", "*/15 * * * * *"),
+        reconciler_schedule=reader.schedule("ReconcilerSchedule", "*/30 * * * * *"),
+        log_retention_schedule=reader.schedule("LogRetentionSchedule", "0 40 3 * * *"),
+        window_seconds=reader.number("WindowSeconds", 600, 1, 86_400),
+        minimum_samples=reader.whole("MinimumSamples", 5, 1, 1000),
+        scale_out_cooldown_seconds=reader.number("ScaleOutCooldownSeconds", 600, 0, 86_400),
+        scale_in_cooldown_seconds=reader.number("ScaleInCooldownSeconds", 600, 0, 86_400),
+        scale_out_step=reader.whole("ScaleOutStep", 1, 1, 100),
+        scale_in_step=reader.whole("ScaleInStep", 1, 1, 100),
+        minimum_capacity=reader.whole("MinimumCapacity", 1, 1, 100),
+        maximum_capacity=reader.whole("MaximumCapacity", 10, 1, 100),
+        dry_run=reader.flag("DryRun", default=False),
+        source_timeout_seconds=reader.number("SourceTimeoutSeconds", 10, 0.1, 300),
+        action_resend_seconds=reader.number("ActionResendSeconds", 60, 1, 3600),
+        action_retry_seconds=reader.number("ActionRetrySeconds", 15, 0.1, 3600),
+        action_deadline_seconds=reader.number("ActionDeadlineSeconds", 600, 1, 86_400),
+        failure_hold_seconds=reader.number("FailureHoldSeconds", 60, 1, 3600),
+        arm_endpoint=reader.endpoint("ArmEndpoint", "https://management.azure.com"),
+        arm_timeout_seconds=reader.number("ArmTimeoutSeconds", 180, 1, 540),
+        arm_polling_seconds=reader.number("ArmPollingSeconds", 5, 0.05, 60),
+        decision_log_days=reader.number("DecisionLogDays", 14, 0.01, 3650),
+    )
+    reader.raise_problems()
+    return settings
+
+
+class _Reader:
+    """Parses values and collects what is wrong with them instead of stopping at the first."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+        self.problems: list[str] = []
+
+    def raise_problems(self) -> None:
+        if self.problems:
+            raise SettingsError(self.problems)
+
+    def required(self, key: str) -> str:
+        value = self.environ.get(key, "").strip()
+        if not value:
+            self.problems.append(f"{key} = '': must be set")
+        return value
+
+    def number(self, key: str, default: float, low: float, high: float = float("inf")) -> float:
+        return self._bounded(key, default, low, high, float, "a number")
+
+    def whole(self, key: str, default: int, low: int, high: int) -> int:
+        return self._bounded(key, default, low, high, int, "a whole number")
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        text = self.environ.get(key, "").strip().lower()
+        if text in ("true", "1", "false", "0", ""):
+            return default if not text else text in ("true", "1")
+        self.problems.append(f"{key} = {text!r}: must be true or false")
+        return default
+
+    def schedule(self, key: str, default: str) -> str:
+        text = self.environ.get(key, "").strip() or default
+        six_fields = len(text.split()) == 6 and croniter.is_valid(text, second_at_beginning=True)
+        if not six_fields and not INTERVAL.fullmatch(text):
+            bound = f"must be 6 cron fields, seconds first, such as {default!r}, or hh:mm:ss"
+            self.problems.append(f"{key} = {text!r}: {bound}")
+        return text
+
+    def endpoint(self, key: str, default: str) -> str:
+        text = (self.environ.get(key, "").strip() or default).rstrip("/")
+        if not re.fullmatch(r"https://[A-Za-z0-9.-]+(:\d{1,5})?", text):
+            self.problems.append(f"{key} = {text!r}: must look like {default}")
+        return text
+
+    def _bounded(
+        self,
+        key: str,
+        default: Any,
+        low: float,
+        high: float,
+        parse: Callable[[str], T],
+        kind: str,
+    ) -> T:
+        text = self.environ.get(key, "").strip()
+        try:
+            value: Any = parse(text) if text else default
+        except ValueError:
+            self.problems.append(f"{key} = {text!r}: must be {kind}")
+            return default  # type: ignore[no-any-return]
+        if not low <= value <= high:  # false for NaN too
+            bound = f"{low:g} to {high:g}" if high < float("inf") else f"at least {low:g}"
+            self.problems.append(f"{key} = {text}: must be {bound}")
+        return value  # type: ignore[no-any-return]

@@ -1,0 +1,93 @@
+"""Builds the adapters from the settings, each when it is first used; nothing at import.
+
+Wrong settings and wrong rules stop the app at start with one message that lists every problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, TypeVar
+
+from shared import settings as settings_module
+from shared.autoscaling.actions import ActionTiming
+from shared.autoscaling.model import Resource
+from shared.autoscaling.validation import connections, problems
+from shared.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from shared.autoscaling.ports import CapacityControl, MetricReader, StateStore
+
+T = TypeVar("T")
+
+
+def settings() -> Settings:
+    """The settings, after they and the rules have been checked. Raises SettingsError."""
+    return _checked()[0]
+
+
+def resources() -> Mapping[str, Resource]:
+    """What scaling_rules.py declares, by name. Raises SettingsError."""
+    return _checked()[1]
+
+
+@cache
+def store() -> StateStore:
+    from shared.adapters.table_state import TableStateStore  # noqa: PLC0415  heavy to import
+
+    return TableStateStore(settings().connection("AzureWebJobsStorage"))
+
+
+@cache
+def control() -> CapacityControl:
+    from shared.adapters.app_service import AppServiceControl  # noqa: PLC0415  heavy to import
+
+    return AppServiceControl(settings())
+
+
+@cache
+def reader() -> MetricReader:
+    from shared.adapters.readers import AzureReader  # noqa: PLC0415  heavy to import
+
+    return AzureReader(settings().connection, control())
+
+
+def timing() -> ActionTiming:
+    loaded = settings()
+    return ActionTiming(
+        resend_seconds=loaded.action_resend_seconds,
+        retry_seconds=loaded.action_retry_seconds,
+        failure_hold_seconds=loaded.failure_hold_seconds,
+        deadline_seconds=loaded.action_deadline_seconds,
+    )
+
+
+@cache
+def _checked() -> tuple[Settings, Mapping[str, Resource]]:
+    found: list[str] = []
+    loaded = _collecting(found, settings_module.load)
+    declared = _collecting(found, partial(_declared, loaded)) if loaded else None
+    if loaded is not None and declared is not None:
+        found += problems(declared)
+        for name in sorted({"AzureWebJobsStorage", *connections(declared)}):
+            _collecting(found, partial(loaded.connection, name))
+    if found or loaded is None or declared is None:
+        raise SettingsError(found)
+    return loaded, {resource.name: resource for resource in declared}
+
+
+def _collecting(found: list[str], step: Callable[[], T]) -> T | None:
+    """The step's answer; what is wrong goes to ``found`` instead, so that the next step is seen."""
+    try:
+        return step()
+    except SettingsError as error:
+        found += error.problems
+    except Exception as error:
+        found.append(f"scaling_rules.py: {type(error).__name__}: {error}")
+    return None
+
+
+def _declared(loaded: Settings) -> Sequence[Resource]:
+    import scaling_rules  # noqa: PLC0415  the user's file: its errors belong into the one message
+
+    return scaling_rules.resources(loaded)

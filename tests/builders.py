@@ -1,0 +1,96 @@
+"""Small values that tests are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from shared.autoscaling import (
+    AppServicePlan,
+    Cooldown,
+    Limits,
+    Resource,
+    ServiceBusSubscription,
+    Threshold,
+)
+from shared.autoscaling.model import (
+    CAPACITY_METRIC,
+    ActionStatus,
+    Desired,
+    History,
+    Metric,
+    MetricValue,
+    ScalingState,
+)
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+SOURCE = ServiceBusSubscription("orders", "billing")
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def sample(value: float, seconds_ago: float = 0) -> MetricValue:
+    return MetricValue(ago(seconds_ago), value)
+
+
+def metric(value: float, seconds_ago: float = 0, name: str = "backlog") -> Metric:
+    return Metric("plan-1", name, sample(value, seconds_ago))
+
+
+def plan(name: str = "plan-1") -> AppServicePlan:
+    return AppServicePlan("00000000-0000-0000-0000-000000000001", "group-1", name)
+
+
+def resource(name: str = "plan-1", **changes: Any) -> Resource:
+    fields: dict[str, Any] = {
+        "name": name,
+        "target": plan(name),
+        "metrics": {"backlog": SOURCE},
+        "policy": Threshold("backlog", upper=100, lower=10),
+        "limits": Limits(1, 5),
+        "cooldown": Cooldown(600, 600),
+    }
+    return Resource(**{**fields, **changes})
+
+
+def history(values: Sequence[float], every_seconds: float = 60) -> History:
+    """Samples that end now, oldest first."""
+    last = len(values) - 1
+    return History(tuple(sample(v, (last - i) * every_seconds) for i, v in enumerate(values)))
+
+
+def state(
+    backlog: Sequence[float] = (),
+    capacity: int | None = 2,
+    desired: Desired | None = None,
+    **changes: Any,
+) -> ScalingState:
+    histories: Mapping[str, History] = {"backlog": history(backlog)}
+    if capacity is not None:
+        histories = {**histories, CAPACITY_METRIC: History((sample(capacity),))}
+    return ScalingState(histories, desired, **changes)
+
+
+def desired(**changes: Any) -> Desired:
+    fields: dict[str, Any] = {
+        "target": 3,
+        "epoch": 7,
+        "reason": "mean backlog 200 > 100",
+        "requested_at": ago(30),
+        "previous": 2,
+        "sent_at": ago(30),
+    }
+    return Desired(**{**fields, **changes})
+
+
+def confirmed(seconds_ago: float, target: int = 2, **changes: Any) -> Desired:
+    return desired(
+        target=target,
+        status=ActionStatus.CONFIRMED,
+        changed_at=ago(seconds_ago),
+        requested_at=ago(seconds_ago + 5),
+        **changes,
+    )

@@ -1,0 +1,199 @@
+"""The adapters with the real SDK clients: against Azurite and the loopback stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.storage.queue import QueueClient
+
+from local.azurite import Azurite
+from local.stand_ins import arm_errors
+from local.stand_ins.arm import ArmStandIn
+from local.stand_ins.entities import EntityCounts
+from local.stand_ins.loopback_server import HANG, Fault
+from local.stand_ins.plans import P1V3, Plan, PlanId
+from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn, refusal
+from shared import settings
+from shared.adapters.app_service import AppServiceControl
+from shared.adapters.readers import AzureReader
+from shared.adapters.transport import is_loopback
+from shared.autoscaling import PlanCapacity, ServiceBusQueue, ServiceBusSubscription, StorageQueue
+from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFailed
+from shared.autoscaling.model import MetricSource
+from shared.settings import Settings, SettingsError
+from tests.builders import plan
+
+ID = PlanId(plan().subscription_id, plan().resource_group, plan().name)
+GIVEN = {"active": 42, "dead_letter": 3, "scheduled": 7}
+
+
+def loaded(**environ: str) -> Settings:
+    return settings.load({"ArmPollingSeconds": "0.05", **environ})
+
+
+# --- Azure Resource Manager ---
+
+
+@pytest.fixture
+async def arm() -> AsyncIterator[ArmStandIn]:
+    async with ArmStandIn([Plan(ID, capacity=2, sku=P1V3, tags={"team": "a"})]) as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+async def control(arm: ArmStandIn) -> AsyncIterator[AppServiceControl]:
+    control = AppServiceControl(loaded(ArmEndpoint=arm.base_url, ArmTimeoutSeconds="1"))
+    yield control
+    await control.close()
+
+
+async def test_capacity_is_read_with_the_servers_time(control: AppServiceControl) -> None:
+    found = await control.read(plan())
+    assert found.value == 2
+    assert abs(found.time - datetime.now(UTC)) < timedelta(seconds=5)
+
+
+async def test_capacity_is_changed_and_the_rest_of_the_plan_is_not(
+    arm: ArmStandIn, control: AppServiceControl
+) -> None:
+    arm.operation_seconds, arm.retry_after_seconds = 0.1, 0
+    await control.change(plan(), 5)
+    assert (await control.read(plan())).value == 5
+    assert arm.plan(ID).tags == {"team": "a"}
+    assert [p.capacity for p in arm.puts] == [5]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "said", "retry_after_seconds"),
+    [
+        (arm_errors.FORBIDDEN, CapacityRefused, "403", None),
+        (arm_errors.NOT_FOUND, CapacityRefused, "by exact name", None),
+        (arm_errors.ANOTHER_OPERATION, CapacityDelayed, "another operation is in progress", None),
+        (arm_errors.NO_INSTANCES, CapacityDelayed, "no available instances", None),
+        (arm_errors.throttled(17), CapacityDelayed, "429", 17),
+        (arm_errors.SERVER_ERROR, CapacityDelayed, "500", None),
+        (HANG, CapacityDelayed, "no answer within 1 s, outcome unknown", None),
+    ],
+)
+async def test_what_arm_answers_is_retried_or_refused_by_its_meaning(
+    arm: ArmStandIn,
+    control: AppServiceControl,
+    fault: Fault,
+    error: type[CapacityDelayed | CapacityRefused],
+    said: str,
+    retry_after_seconds: float | None,
+) -> None:
+    arm.fail_next(fault)
+    with pytest.raises(error) as raised:
+        await control.change(plan(), 5)
+    assert said in str(raised.value).lower()
+    assert getattr(raised.value, "retry_after_seconds", None) == retry_after_seconds
+    arm.stop_failing()
+    await control.change(plan(), 5)
+    assert arm.plan(ID).capacity == 5
+
+
+async def test_a_plan_is_found_by_its_exact_name_only(control: AppServiceControl) -> None:
+    with pytest.raises(CapacityRefused, match="plan plan: 404"):
+        await control.read(plan("plan"))
+
+
+async def test_an_unreachable_arm_is_a_delay(unused_tcp_port: int) -> None:
+    control = AppServiceControl(loaded(ArmEndpoint=f"https://127.0.0.1:{unused_tcp_port}"))
+    with pytest.raises(CapacityDelayed):
+        await control.read(plan())
+    await control.close()
+
+
+# --- readers ---
+
+
+class Given:
+    def counts(self, entity_path: str) -> EntityCounts | None:
+        return EntityCounts(**GIVEN) if entity_path != "empty" else None
+
+
+@pytest.fixture
+async def bus() -> AsyncIterator[ServiceBusAdminStandIn]:
+    async with ServiceBusAdminStandIn(Given()) as stand_in:
+        stand_in.declare_queue("work")
+        stand_in.declare_topic("orders")
+        stand_in.declare_subscription("orders", "billing")
+        yield stand_in
+
+
+@pytest.fixture
+async def reader(
+    bus: ServiceBusAdminStandIn, azurite: Azurite, control: AppServiceControl
+) -> AsyncIterator[AzureReader]:
+    environ = {
+        "ServiceBusConnection": bus.connection_string,
+        "AzureWebJobsStorage": azurite.connection_string,
+    }
+    reader = AzureReader(loaded(**environ).connection, control)
+    yield reader
+    await reader.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        (ServiceBusQueue("work"), 42),
+        (ServiceBusQueue("work", count="dead_letter"), 3),
+        (ServiceBusQueue("work", count="scheduled"), 7),
+        (ServiceBusSubscription("orders", "billing"), 42),
+        (ServiceBusSubscription("orders", "billing", count="dead_letter"), 3),
+        (ServiceBusSubscription("orders", "billing", count="scheduled"), 7),
+        (PlanCapacity(plan()), 2),
+    ],
+)
+async def test_each_source_is_read_with_the_servers_time(
+    reader: AzureReader, source: MetricSource, value: float
+) -> None:
+    found = await reader.read(source)
+    assert found.value == value
+    assert abs(found.time - datetime.now(UTC)) < timedelta(seconds=5)
+
+
+async def test_a_storage_queues_length_is_read(reader: AzureReader, azurite: Azurite) -> None:
+    with QueueClient.from_connection_string(azurite.connection_string, "backlog-queue") as queue:
+        queue.create_queue()
+        for _ in range(3):
+            queue.send_message("work")
+    assert (await reader.read(StorageQueue("backlog-queue"))).value == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (ServiceBusQueue("missing"), "queue missing does not exist"),
+        (ServiceBusSubscription("orders", "nobody"), "orders/nobody does not exist"),
+        (StorageQueue("missing"), "queue missing does not exist"),
+    ],
+)
+async def test_a_source_that_does_not_exist_is_missing_not_zero(
+    reader: AzureReader, source: MetricSource, said: str
+) -> None:
+    with pytest.raises(ReadFailed, match=said):
+        await reader.read(source)
+
+
+async def test_a_connection_that_is_not_set_names_the_setting(reader: AzureReader) -> None:
+    with pytest.raises(SettingsError, match="Other__fullyQualifiedNamespace"):
+        await reader.read(ServiceBusQueue("work", connection="Other"))
+
+
+async def test_a_throttled_namespace_is_asked_once_more(
+    bus: ServiceBusAdminStandIn, reader: AzureReader
+) -> None:
+    bus.fail_next(refusal(429, retry_after_seconds=1))
+    assert (await reader.read(ServiceBusQueue("work"))).value == 42
+
+
+async def test_no_token_leaves_this_machine_in_plain_text() -> None:
+    assert is_loopback("https://127.0.0.1:5000/x")
+    assert is_loopback("localhost:5672")
+    for url in ("https://127.0.0.1.evil.com", "https://evil.com/127.0.0.1", "http://a@evil.com"):
+        assert not is_loopback(url)

@@ -1,0 +1,179 @@
+"""What every StateStore promises, asked of the memory twin and of Azure Tables (Azurite)."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from local.azurite import Azurite
+from shared.adapters.memory import MemoryStateStore
+from shared.adapters.table_state import TableStateStore
+from shared.autoscaling.errors import StateConflict
+from shared.autoscaling.model import (
+    ActionStatus,
+    EntryKind,
+    History,
+    LogEntry,
+    MetricValue,
+    Recommendation,
+    ScalingState,
+)
+from shared.autoscaling.ports import StateStore
+from shared.settings import Connection
+from tests.builders import NOW, ago, desired, history
+
+
+@asynccontextmanager
+async def table_store(azurite: Azurite) -> AsyncIterator[TableStateStore]:
+    store = TableStateStore(Connection("Storage", azurite.connection_string))
+    yield store
+    await store.close()
+
+
+@pytest.fixture(params=["memory", "tables"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[StateStore]:
+    if request.param == "memory":
+        yield MemoryStateStore(lambda: datetime.now(UTC))
+        return
+    async with table_store(request.getfixturevalue("azurite")) as tables:
+        yield tables
+
+
+@pytest.fixture
+def name() -> str:
+    return f"plan-{uuid.uuid4().hex[:8]}"
+
+
+def entry(name: str, entry_id: str = "a-1", **changes: object) -> LogEntry:
+    fields = {
+        "resource_name": name,
+        "time": NOW,
+        "kind": EntryKind.DECISION,
+        "entry_id": entry_id,
+        "reason": "mean backlog 200 > 100",
+        "current": 2,
+        "desired": 3,
+        "epoch": 7,
+        "applies": True,
+        "limited_by": ("cooldown", "bounds"),
+        "candidates": (Recommendation(4, "much", "threshold", {"mean": 200.5, "n": None}),),
+        "evidence": {"mean": 200.5, "samples": 6, "metric": "backlog", "latest": None},
+    }
+    return LogEntry(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+FULL = ScalingState(
+    histories={
+        "backlog": replace(history([1, 2.5, 3]), stale_count=4),
+        "capacity": History((MetricValue(ago(0.123456), 2.0),)),
+    },
+    desired=desired(
+        status=ActionStatus.FAILED,
+        changed_at=ago(900),
+        retry_at=ago(-15),
+        attempts=2,
+        last_error="409 Conflict: 'quoted' ü",
+    ),
+)
+
+
+async def test_what_is_committed_is_read_back(store: StateStore, name: str) -> None:
+    empty = await store.load(name)
+    assert empty.state == ScalingState()
+    await store.commit(empty, FULL, [entry(name)])
+    assert (await store.load(name)).state == FULL
+    assert await store.log(name) == [entry(name)]
+
+
+async def test_the_snapshot_carries_the_stores_own_clock(store: StateStore, name: str) -> None:
+    read_at = (await store.load(name)).read_at
+    assert read_at.tzinfo is not None
+    assert abs(read_at - datetime.now(UTC)) < timedelta(seconds=30)
+
+
+async def test_a_race_for_the_same_row_has_one_winner(store: StateStore, name: str) -> None:
+    first, second = await store.load(name), await store.load(name)
+    await store.commit(first, replace(FULL, desired=None), [entry(name)])
+    with pytest.raises(StateConflict):
+        await store.commit(second, replace(FULL, desired=None), [entry(name, "b-1")])
+    third, fourth = await store.load(name), await store.load(name)
+    await store.commit(third, replace(third.state, desired=desired()))
+    with pytest.raises(StateConflict):
+        await store.commit(fourth, replace(fourth.state, desired=desired(target=9)))
+    assert [e.entry_id for e in await store.log(name)] == ["a-1"]
+    assert (await store.load(name)).state.desired == desired()
+
+
+async def test_many_racers_lose_no_write(store: StateStore, name: str) -> None:
+    async def add(value: int) -> None:
+        while True:
+            snapshot = await store.load(name)
+            kept = snapshot.state.histories.get("backlog", History())
+            more = replace(kept, stale_count=kept.stale_count + 1)
+            try:
+                histories = {**snapshot.state.histories, "backlog": more}
+                return await store.commit(snapshot, ScalingState(histories))
+            except StateConflict:
+                continue
+
+    await asyncio.gather(*[add(i) for i in range(8)])
+    assert (await store.load(name)).state.histories["backlog"].stale_count == 8
+
+
+async def test_rows_that_a_commit_does_not_change_may_change_meanwhile(
+    store: StateStore, name: str
+) -> None:
+    first, second = await store.load(name), await store.load(name)
+    await store.commit(first, ScalingState({"a": history([1])}))
+    await store.commit(second, ScalingState({"b": history([2])}))
+    assert set((await store.load(name)).state.histories) == {"a", "b"}
+
+
+async def test_a_commit_is_whole_or_not_at_all(store: StateStore, name: str) -> None:
+    await store.commit(await store.load(name), ScalingState(), [entry(name, "a-1")])
+    snapshot = await store.load(name)
+    with pytest.raises(StateConflict):
+        await store.commit(snapshot, FULL, [entry(name, "a-2"), entry(name, "a-1")])
+    assert (await store.load(name)).state == ScalingState()
+    assert [e.entry_id for e in await store.log(name)] == ["a-1"]
+
+
+async def test_nothing_to_write_is_no_conflict(store: StateStore, name: str) -> None:
+    first = await store.load(name)
+    await store.commit(first, FULL)
+    await store.commit(first, first.state)
+
+
+async def test_the_log_is_newest_first_and_limited(store: StateStore, name: str) -> None:
+    for seconds in (3, 1, 2, 5, 4):
+        await store.record(entry(name, f"id-{seconds}", time=ago(seconds)))
+    assert [e.entry_id for e in await store.log(name, 3)] == ["id-1", "id-2", "id-3"]
+    assert await store.log("plan-without-a-log") == []
+
+
+async def test_recording_twice_records_once(store: StateStore, name: str) -> None:
+    await store.record(entry(name))
+    await store.record(entry(name))
+    assert len(await store.log(name)) == 1
+
+
+async def test_a_message_of_the_largest_size_is_kept_whole(store: StateStore, name: str) -> None:
+    body = "😀'\"\n" * 13_000
+    await store.record(entry(name, kind=EntryKind.POISON, body=body))
+    assert (await store.log(name))[0].body == body
+
+
+async def test_pruning_deletes_what_is_older_and_nothing_else(store: StateStore, name: str) -> None:
+    await store.commit(await store.load(name), FULL)
+    for seconds in range(205):
+        await store.record(entry(name, f"id-{seconds:03d}", time=ago(seconds)))
+    assert await store.prune_log(name, ago(3)) == 201
+    kept = [e.entry_id for e in await store.log(name)]
+    assert kept == ["id-000", "id-001", "id-002", "id-003"]
+    assert (await store.load(name)).state == FULL

@@ -1,0 +1,127 @@
+"""A small function app that does what its messages say, for the tests of the local host."""
+
+import asyncio
+import json
+import logging
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import azure.functions as func
+from azure.functions.timer import TimerRequest
+
+app = func.FunctionApp()
+journal: list[dict[str, Any]] = []
+running = {"now": 0, "most": 0}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+@app.queue_trigger(arg_name="message", queue_name="%WorkQueue%", connection="AzureWebJobsStorage")
+@app.queue_output(arg_name="out", queue_name="%OutputQueue%", connection="AzureWebJobsStorage")
+async def work(message: func.QueueMessage, out: func.Out[str]) -> None:
+    """Do what the body says: {"seconds", "fail", "emit"}; anything else is just noted."""
+    body = message.get_body().decode()
+    journal.append({"body": body, "id": message.id, "dequeue_count": message.dequeue_count})
+    running["now"] += 1
+    running["most"] = max(running.values())
+    try:
+        await _obey(json.loads(body) if body.startswith("{") else {}, out)
+    finally:
+        running["now"] -= 1
+
+
+async def _obey(order: dict[str, Any], out: func.Out[str]) -> None:
+    await asyncio.sleep(order.get("seconds", 0))
+    if order.get("fail"):
+        raise ValueError("told to fail")
+    if "emit" in order:
+        out.set(order["emit"])
+    logging.info("obeyed")
+
+
+@app.queue_trigger(
+    arg_name="message", queue_name="%WorkQueue%-poison", connection="AzureWebJobsStorage"
+)
+def bury(message: func.QueueMessage) -> None:
+    """Fail on each message of the poison queue."""
+    journal.append({"poison": message.get_body().decode()})
+    raise ValueError("poison stays poison")
+
+
+@app.timer_trigger(arg_name="timer", schedule="%TickSchedule%", run_on_startup=False)
+async def tick(timer: TimerRequest) -> None:
+    """Note when it starts and ends; last longer than two of its own intervals."""
+    due = timer.schedule_status["Next"]
+    entry = {"due": due, "started": _now(), "past_due": timer.past_due}
+    await asyncio.sleep(2.1)
+    journal.append({**entry, "ended": _now()})
+
+
+@app.timer_trigger(arg_name="timer", schedule="0 0 0 1 1 *", run_on_startup=True)
+@app.retry(strategy="fixed_delay", max_retry_count="2", delay_interval="00:00:00")
+def stubborn(timer: func.TimerRequest, context: func.Context) -> None:
+    """Run at start-up and fail until the last retry."""
+    attempt = context.retry_context.retry_count
+    journal.append({"stubborn": attempt})
+    if attempt < 2:
+        raise ValueError("not yet")
+
+
+@app.route(route="items/{id:int}/{kind?}", methods=["GET", "POST"])
+async def item(req: func.HttpRequest) -> func.HttpResponse:
+    """Answer what was asked."""
+    seen = {
+        "method": req.method,
+        "route": dict(req.route_params),
+        "query": dict(req.params),
+        "body": req.get_body().decode(),
+        "header": req.headers.get("X-Asked"),
+    }
+    headers = {"X-Answered": "yes", "Set-Cookie": "taste=sweet; Path=/"}
+    return func.HttpResponse(
+        json.dumps(seen), status_code=201, mimetype="application/json", headers=headers
+    )
+
+
+@app.route(route="items/special", methods=["GET"], auth_level=func.AuthLevel.ADMIN)
+def special(req: func.HttpRequest) -> str:
+    """Answer a bare text."""
+    return "special"
+
+
+@app.route(route="broken")
+def broken(req: func.HttpRequest) -> func.HttpResponse:
+    """Fail."""
+    raise ValueError("broken on purpose")
+
+
+@app.route(route="sleep/{seconds}")
+async def sleep(req: func.HttpRequest) -> func.HttpResponse:
+    """Answer late."""
+    journal.append({"asleep": req.route_params["seconds"]})
+    await asyncio.sleep(float(req.route_params["seconds"]))
+    return func.HttpResponse("slept")
+
+
+@app.route(route="block/{seconds}")
+def block(req: func.HttpRequest) -> func.HttpResponse:
+    """Answer late from a thread that nothing can cancel."""
+    journal.append({"asleep": req.route_params["seconds"]})
+    time.sleep(float(req.route_params["seconds"]))
+    return func.HttpResponse("blocked")
+
+
+@app.route(route="journal", methods=["GET"])
+async def read_journal(req: func.HttpRequest) -> func.HttpResponse:
+    """What the other functions noted."""
+    return func.HttpResponse(json.dumps({"journal": journal, "most": running["most"]}))
+
+
+@app.event_hub_message_trigger(
+    arg_name="event", event_hub_name="hub", connection="Hub", cardinality=func.Cardinality.ONE
+)
+def listen(event: func.EventHubEvent) -> None:
+    """Indexed, and not listened to by the local host."""

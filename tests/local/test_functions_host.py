@@ -1,0 +1,506 @@
+"""The local Functions host against real queues: what the real host promises, it keeps."""
+
+import asyncio
+import base64
+import json
+import logging
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from azure.core.exceptions import ResourceNotFoundError
+from azure.storage.queue.aio import QueueClient, QueueServiceClient
+
+from local.azurite import Azurite
+from local.functions_host import (
+    Counts,
+    FunctionsHost,
+    HostConfig,
+    HostOptions,
+    HostStartFailed,
+    QueueOptions,
+)
+from local.functions_host.host_json import read_host_json
+from local.functions_host.message_encoding import MessageEncoding
+
+SAMPLE_APP = Path(__file__).parent / "sample_app"
+ROOT = Path(__file__).parents[2]
+DEADLINE_SECONDS = 10.0
+NEVER = "0 0 0 1 1 *"
+SAMPLE_CONFIG = read_host_json(SAMPLE_APP)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A running sample app: its host, its queues, and a client for its HTTP functions."""
+
+    host: FunctionsHost
+    work: QueueClient
+    poison: QueueClient
+    output: QueueClient
+    http: aiohttp.ClientSession
+
+    async def give(self, body: str | dict[str, Any]) -> str:
+        """Send an order to the work queue as base64; return the message's raw text."""
+        text = body if isinstance(body, str) else json.dumps(body)
+        raw = base64.b64encode(text.encode()).decode()
+        await self.work.send_message(raw)
+        return raw
+
+    async def journal(self) -> list[dict[str, Any]]:
+        """What the app's functions noted."""
+        return list((await self._read_journal())["journal"])
+
+    async def most_running(self) -> int:
+        """The most `work` invocations that ran at once."""
+        return int((await self._read_journal())["most"])
+
+    async def _read_journal(self) -> dict[str, Any]:
+        async with self.http.get("/api/journal") as response:
+            return dict(await response.json(content_type=None))
+
+
+RunSample = Callable[..., Any]
+
+
+@pytest.fixture
+def run_sample(azurite: Azurite) -> RunSample:
+    """Start the sample app in this process, on queues of its own."""
+
+    @asynccontextmanager
+    async def run(
+        queues: QueueOptions = SAMPLE_CONFIG.queues,
+        options: HostOptions | None = None,
+        function_timeout_seconds: float | None = None,
+        **settings: str,
+    ) -> AsyncIterator[Sample]:
+        name = f"work-{uuid.uuid4().hex[:12]}"
+        given = sample_settings(azurite, name) | settings
+        config = HostConfig(queues, function_timeout_seconds=function_timeout_seconds)
+        service = QueueServiceClient.from_connection_string(azurite.connection_string)
+        async with service:
+            clients = [service.get_queue_client(name + end) for end in ("", "-poison", "-out")]
+            await clients[0].create_queue()
+            host = FunctionsHost(SAMPLE_APP, settings=given, config=config, options=options)
+            async with host, aiohttp.ClientSession(host.url) as http:
+                yield Sample(host, clients[0], clients[1], clients[2], http)
+
+    return run
+
+
+def sample_settings(azurite: Azurite, name: str) -> dict[str, str]:
+    return {
+        "AzureWebJobsStorage": azurite.connection_string,
+        "WorkQueue": name,
+        "OutputQueue": f"{name}-out",
+        "TickSchedule": NEVER,
+        "AzureWebJobs.tick.Disabled": "true",
+        "AzureWebJobs.bury.Disabled": "true",
+        "AzureWebJobs.stubborn.Disabled": "true",
+    }
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Poll until `holds`, or fail at the deadline."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not await holds():
+        assert time.monotonic() < deadline, "the deadline passed"
+        await asyncio.sleep(0.02)
+
+
+async def length(queue: QueueClient) -> int:
+    """The number of messages in a queue, the invisible ones included."""
+    try:
+        return (await queue.get_queue_properties()).approximate_message_count or 0
+    except ResourceNotFoundError:
+        return 0
+
+
+async def wait_for_length(queue: QueueClient, wanted: int) -> None:
+    async def holds() -> bool:
+        return await length(queue) == wanted
+
+    await until(holds)
+
+
+async def visible_texts(queue: QueueClient) -> list[str]:
+    return [message.content for message in await queue.peek_messages(32)]
+
+
+async def work_entries(sample: Sample) -> list[dict[str, Any]]:
+    return [each for each in await sample.journal() if "body" in each]
+
+
+class TestQueueTrigger:
+    async def test_success_deletes_the_message(self, run_sample: RunSample) -> None:
+        async with run_sample() as sample:
+            await sample.give("hello")
+            await wait_for_length(sample.work, 0)
+            entries = await work_entries(sample)
+        assert [(each["body"], each["dequeue_count"]) for each in entries] == [("hello", 1)]
+        assert sample.host.counts["work"].failures == 0
+
+    async def test_failure_is_retried_then_poisoned_with_the_raw_text(
+        self, run_sample: RunSample
+    ) -> None:
+        async with run_sample() as sample:
+            raw = await sample.give({"fail": True, "text": "grüße"})
+            await wait_for_length(sample.poison, 1)
+            await wait_for_length(sample.work, 0)
+            entries = await work_entries(sample)
+            assert await visible_texts(sample.poison) == [raw]
+        assert [each["dequeue_count"] for each in entries] == [1, 2, 3]
+        assert len({each["id"] for each in entries}) == 1
+        assert sample.host.counts["work"].failures == 3
+
+    async def test_a_message_that_is_not_base64_is_poisoned_unseen(
+        self, run_sample: RunSample
+    ) -> None:
+        async with run_sample() as sample:
+            await sample.work.send_message("not base64!")
+            await wait_for_length(sample.poison, 1)
+            await wait_for_length(sample.work, 0)
+            assert await visible_texts(sample.poison) == ["not base64!"]
+        assert "work" not in sample.host.counts
+
+    async def test_without_encoding_texts_pass_as_they_are(self, run_sample: RunSample) -> None:
+        plain = replace(SAMPLE_CONFIG.queues, message_encoding=MessageEncoding.NONE)
+        async with run_sample(plain) as sample:
+            await sample.work.send_message(json.dumps({"emit": ["<ä>"]}))
+            await wait_for_length(sample.output, 1)
+            assert await visible_texts(sample.output) == ["<ä>"]
+
+    async def test_one_failing_message_does_not_stop_the_others(
+        self, run_sample: RunSample
+    ) -> None:
+        async with run_sample() as sample:
+            for order in ({"fail": True}, *({"nr": nr} for nr in range(20)), {"fail": True}):
+                await sample.give(order)
+            await wait_for_length(sample.poison, 2)
+            await wait_for_length(sample.work, 0)
+        counts = sample.host.counts["work"]
+        assert counts.invocations - counts.failures == 20
+
+    async def test_concurrency_stays_within_batch_size_and_threshold(
+        self, run_sample: RunSample
+    ) -> None:
+        small = replace(SAMPLE_CONFIG.queues, batch_size=4, new_batch_threshold=2)
+        async with run_sample(small) as sample:
+            for _ in range(20):
+                await sample.give({"seconds": 0.1})
+            await wait_for_length(sample.work, 0)
+            assert 4 <= await sample.most_running() <= 6
+
+    async def test_the_lease_is_renewed_while_the_function_runs(
+        self, run_sample: RunSample
+    ) -> None:
+        async with run_sample(options=HostOptions(lease_seconds=1)) as sample:
+            await sample.give({"seconds": 2.5})
+            await wait_for_length(sample.work, 0)
+            entries = await work_entries(sample)
+        assert [each["dequeue_count"] for each in entries] == [1]
+
+    async def test_a_poison_queue_has_no_poison_queue(self, run_sample: RunSample) -> None:
+        settings = {"AzureWebJobs.bury.Disabled": "false"}
+        async with run_sample(**settings) as sample:
+            await sample.poison.create_queue()
+            await sample.poison.send_message(base64.b64encode(b"bad").decode())
+            await sample.poison.send_message("not base64!")
+
+            async def both_are_taken() -> bool:
+                return not await visible_texts(sample.poison)
+
+            await until(both_are_taken)
+            await until(lambda: _is_true("bury" in sample.host.counts))
+            assert await length(sample.poison) == 2
+        assert sample.host.counts["bury"].invocations == 1
+
+    async def test_a_list_goes_out_as_one_message_an_element(self, run_sample: RunSample) -> None:
+        async with run_sample() as sample:
+            await sample.give({"emit": ["a", "b", "c"]})
+            await wait_for_length(sample.output, 3)
+            sent = [base64.b64decode(text) for text in await visible_texts(sample.output)]
+        assert sent == [b"a", b"b", b"c"]
+
+    async def test_a_failing_output_fails_the_invocation(self, run_sample: RunSample) -> None:
+        async with run_sample(OutputQueue="Not_A_Queue_Name") as sample:
+            await sample.give({"emit": ["a"]})
+            await wait_for_length(sample.poison, 1)
+        assert sample.host.counts["work"].failures == 3
+
+
+async def _is_true(value: bool) -> bool:
+    return value
+
+
+class TestTimerTrigger:
+    async def test_fires_on_schedule_never_early_and_never_twice_at_once(
+        self, run_sample: RunSample
+    ) -> None:
+        settings = {"TickSchedule": "* * * * * *", "AzureWebJobs.tick.Disabled": "false"}
+        async with run_sample(**settings) as sample:
+
+            async def ticked() -> bool:
+                return len(await sample.journal()) >= 2
+
+            await until(ticked)
+            ticks = await sample.journal()
+        due, started, ended = (
+            [datetime.fromisoformat(each[key]) for each in ticks]
+            for key in ("due", "started", "ended")
+        )
+        assert [each.microsecond for each in due] == [0, 0]
+        assert started[0] >= due[0]
+        # The first run outlasts its next occurrence, which follows it late, as one run.
+        assert due[1] < ended[0] <= started[1]
+        assert [each["past_due"] for each in ticks] == [False, True]
+
+    async def test_runs_at_startup_and_retries_with_the_count(self, run_sample: RunSample) -> None:
+        settings = {"AzureWebJobs.stubborn.Disabled": "false"}
+        async with run_sample(**settings) as sample:
+
+            async def ended() -> bool:
+                return len(await sample.journal()) == 3
+
+            await until(ended)
+            assert await sample.journal() == [{"stubborn": nr} for nr in range(3)]
+
+
+class TestHttpTrigger:
+    async def test_request_and_answer_pass_whole(self, run_sample: RunSample) -> None:
+        async with run_sample() as sample:
+            answer = await sample.http.post(
+                "/api/ITEMS/7/a%2Fb?x=1&x=2&y=ü", data="body", headers={"X-Asked": "this"}
+            )
+            seen = await answer.json()
+        assert answer.status == 201
+        assert answer.headers["X-Answered"] == "yes"
+        assert answer.headers["Content-Type"] == "application/json"
+        assert answer.cookies["taste"].value == "sweet"
+        assert seen == {
+            "method": "POST",
+            "route": {"id": "7", "kind": "a/b"},
+            "query": {"x": "1,2", "y": "ü"},
+            "body": "body",
+            "header": "this",
+        }
+
+    @pytest.mark.parametrize(
+        ("method", "path", "status"),
+        [
+            ("GET", "/api/items/7", 201),
+            ("GET", "/api/items/seven", 404),
+            ("PUT", "/api/items/7", 404),
+            ("GET", "/api/items/special", 200),
+            ("GET", "/items/7", 404),
+            ("GET", "/api/broken", 500),
+        ],
+    )
+    async def test_routes_and_methods(
+        self, run_sample: RunSample, method: str, path: str, status: int
+    ) -> None:
+        async with run_sample() as sample, sample.http.request(method, path) as answer:
+            assert answer.status == status
+
+    async def test_an_invocation_over_function_timeout_fails(
+        self, run_sample: RunSample, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with run_sample(function_timeout_seconds=0.1) as sample:
+            answer = await sample.http.get("/api/sleep/5")
+        assert answer.status == 500
+        assert "sleep failed: exceeded functionTimeout, 0.1 s" in caplog.messages
+
+
+class TestAdmin:
+    async def test_runs_a_function_by_hand(self, run_sample: RunSample) -> None:
+        async with run_sample() as sample:
+            path = "/admin/functions/work"
+            async with sample.http.post(path, json={"input": "by hand"}) as answer:
+                assert answer.status == 202
+            await until(lambda: _is_true("work" in sample.host.counts))
+            assert [each["body"] for each in await work_entries(sample)] == ["by hand"]
+
+    @pytest.mark.parametrize(
+        ("name", "body", "status"),
+        [("unknown", "{}", 404), ("item", "{}", 400), ("work", "[]", 400), ("work", "{", 400)],
+    )
+    async def test_refuses_what_it_cannot_run(
+        self, run_sample: RunSample, name: str, body: str, status: int
+    ) -> None:
+        async with run_sample() as sample:
+            answer = await sample.http.post(f"/admin/functions/{name}", data=body)
+        assert answer.status == status
+
+    async def test_tells_the_hosts_status(self, run_sample: RunSample) -> None:
+        async with run_sample() as sample:
+            await sample.host.invoke("work", "x")
+            async with sample.http.get("/admin/host/status") as answer:
+                status = await answer.json()
+        assert status["state"] == "Running"
+        assert status["invocations"] == {"work": 1}
+        assert "tick" not in status["functions"]
+
+
+class TestStart:
+    async def test_a_missing_setting_names_function_and_setting(self, azurite: Azurite) -> None:
+        settings = sample_settings(azurite, "work")
+        del settings["WorkQueue"]
+        expected = r"function work: setting WorkQueue is missing \(needed by '%WorkQueue%'\)"
+        with pytest.raises(HostStartFailed, match=expected):
+            await FunctionsHost(SAMPLE_APP, settings=settings).start()
+
+    async def test_a_missing_connection_names_function_and_setting(self, azurite: Azurite) -> None:
+        settings = sample_settings(azurite, "work") | {"AzureWebJobsStorage": ""}
+        with pytest.raises(HostStartFailed, match="work: setting AzureWebJobsStorage is missing"):
+            await FunctionsHost(SAMPLE_APP, settings=settings).start()
+
+    async def test_a_disabled_function_does_not_run(self, run_sample: RunSample) -> None:
+        settings = {"AzureWebJobs.work.Disabled": "true"}
+        async with run_sample(**settings) as sample:
+            assert "work" not in {each.name for each in sample.host.functions}
+
+    async def test_a_trigger_without_listener_is_indexed_and_reported(
+        self, run_sample: RunSample, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.WARNING):
+            async with run_sample() as sample:
+                assert "listen" in {each.name for each in sample.host.functions}
+        expected = "listen is indexed but not listened to: the local host has no eventhubtrigger"
+        assert expected in caplog.messages
+
+    async def test_what_the_host_changed_in_the_process_is_restored(
+        self, run_sample: RunSample
+    ) -> None:
+        before = sys.modules.get("function_app"), list(sys.path)
+        async with run_sample():
+            assert Path(str(sys.modules["function_app"].__file__)).parent == SAMPLE_APP
+            with pytest.raises(HostStartFailed, match="runs in this process already"):
+                await FunctionsHost(SAMPLE_APP).start()
+        assert (sys.modules.get("function_app"), list(sys.path)) == before
+
+
+class TestStop:
+    async def test_lets_running_invocations_end(self, run_sample: RunSample) -> None:
+        async with run_sample() as sample:
+            await sample.give({"seconds": 0.6})
+            await until(lambda: _has_entries(sample))
+            await sample.host.stop()
+            assert await length(sample.work) == 0
+        assert sample.host.counts["work"] == Counts(invocations=1)
+
+    async def test_is_bounded(
+        self, run_sample: RunSample, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with run_sample(options=HostOptions(drain_seconds=0.1)) as sample:
+            await sample.give({"seconds": 60})
+            await until(lambda: _has_entries(sample))
+        assert "some invocations did not end in time" in caplog.messages
+
+
+async def _has_entries(sample: Sample) -> bool:
+    return bool(await work_entries(sample))
+
+
+@pytest.fixture
+def command_line(azurite: Azurite, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Start `python -m local.functions_host`; what still runs at the end is killed."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(app: Path = SAMPLE_APP, *arguments: str) -> subprocess.Popen[str]:
+        environment = sample_settings(azurite, f"work-{uuid.uuid4().hex[:12]}")
+        command = ["-m", "local.functions_host", "--app", str(app), "--port", "0"]
+        process = subprocess.Popen(
+            [sys.executable, *command, "--log", str(tmp_path / "host.log"), *arguments],
+            cwd=ROOT,
+            env={"PATH": "", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def read_url(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "listening on" in line:
+            return line.split()[4]
+    raise AssertionError("the host did not listen")
+
+
+async def _is_asleep(http: aiohttp.ClientSession) -> bool:
+    async with http.get("/api/journal") as answer:
+        return "asleep" in await answer.text()
+
+
+class TestCommandLine:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    async def test_a_signal_stops_it_after_the_running_invocation(
+        self, command_line: Callable[..., Any], number: signal.Signals
+    ) -> None:
+        process = command_line()
+        async with aiohttp.ClientSession(read_url(process)) as http:
+            request = asyncio.create_task(http.get("/api/sleep/0.5"))
+            await until(lambda: _is_asleep(http))
+            process.send_signal(number)
+            answer = await request
+            assert (answer.status, await answer.text()) == (200, "slept")
+        _, errors = await asyncio.to_thread(process.communicate)
+        assert (process.returncode, errors) == (0, "")
+
+    async def test_a_function_that_hangs_does_not_keep_it_from_stopping(
+        self, command_line: Callable[..., Any]
+    ) -> None:
+        process = command_line(SAMPLE_APP, "--drain-seconds", "0.2")
+        async with aiohttp.ClientSession(read_url(process)) as http:
+            request = asyncio.create_task(http.get("/api/block/60"))
+            await until(lambda: _is_asleep(http))
+            process.send_signal(signal.SIGTERM)
+            with pytest.raises(aiohttp.ClientError):
+                await request
+        _, errors = await asyncio.to_thread(process.communicate)
+        assert (process.returncode, errors) == (0, "")
+
+    def test_an_app_that_cannot_be_imported_is_one_message(
+        self, command_line: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        (tmp_path / "function_app.py").write_text("import json\nimport no_such_module\n")
+        process = command_line(tmp_path)
+        printed, errors = process.communicate()
+        assert (process.returncode, printed) == (1, "")
+        assert errors == (
+            "function_app.py cannot be loaded: ModuleNotFoundError: "
+            "No module named 'no_such_module' (function_app.py, line 2)\n"
+        )
+
+    async def test_a_failure_is_one_structured_line(
+        self, command_line: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        process = command_line()
+        async with aiohttp.ClientSession(read_url(process)) as http:
+            answer = await http.get("/api/broken")
+        assert answer.status == 500
+        process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(process.communicate)
+        lines = [json.loads(each) for each in (tmp_path / "host.log").read_text().splitlines()]
+        failed = [each for each in lines if each["level"] == "ERROR"]
+        assert len(failed) == 1
+        assert failed[0]["action"] == "invocation_failed"
+        assert failed[0]["function"] == "broken"
+        assert "broken on purpose" in failed[0]["traceback"]

@@ -1,0 +1,87 @@
+"""host.json and time spans, as the local host reads them."""
+
+from datetime import timedelta
+
+import pytest
+
+from local.functions_host.errors import HostStartFailed
+from local.functions_host.host_json import HostConfig, QueueOptions, parse_host_json
+from local.functions_host.message_encoding import MessageEncoding
+from local.functions_host.time_span import parse_time_span
+
+
+def test_defaults_are_the_hosts() -> None:
+    assert parse_host_json({"version": "2.0"}) == HostConfig(
+        queues=QueueOptions(
+            batch_size=16,
+            new_batch_threshold=8,
+            max_dequeue_count=5,
+            visibility_timeout_seconds=0,
+            max_polling_interval_seconds=60.0,
+            message_encoding=MessageEncoding.BASE64,
+        ),
+        route_prefix="api",
+        function_timeout_seconds=1800.0,
+    )
+
+
+def test_every_setting_is_read() -> None:
+    queues = {
+        "batchSize": 32,
+        "newBatchThreshold": 4,
+        "maxDequeueCount": 2,
+        "visibilityTimeout": "00:00:30",
+        "maxPollingInterval": "00:00:02",
+        "messageEncoding": "None",
+    }
+    document = {
+        "functionTimeout": "00:10:00",
+        "extensions": {"queues": queues, "http": {"routePrefix": "/v1/"}},
+    }
+    assert parse_host_json(document) == HostConfig(
+        queues=QueueOptions(32, 4, 2, 30, 2.0, MessageEncoding.NONE),
+        route_prefix="v1",
+        function_timeout_seconds=600.0,
+    )
+
+
+def test_the_threshold_is_half_the_batch_unless_given() -> None:
+    config = parse_host_json({"extensions": {"queues": {"batchSize": 5}}})
+    assert config.queues.new_batch_threshold == 2
+
+
+def test_an_unlimited_timeout_is_none() -> None:
+    assert parse_host_json({"functionTimeout": "-1"}).function_timeout_seconds is None
+
+
+def test_mistakes_are_reported_together() -> None:
+    queues = {"batchSize": 33, "maxPollingInterval": "soon", "messageEncoding": "hex"}
+    with pytest.raises(HostStartFailed) as caught:
+        parse_host_json({"functionTimeout": 5, "extensions": {"queues": queues}})
+    for expected in (
+        "extensions.queues.batchSize is 33, expected a whole number 1 to 32",
+        "extensions.queues.maxPollingInterval: 'soon' is not a time span such as 00:05:00",
+        "extensions.queues.messageEncoding: 'hex' is neither base64 nor none",
+        "functionTimeout: 5 is not a text",
+    ):
+        assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("00:00:05", timedelta(seconds=5)),
+        ("01:02:03", timedelta(hours=1, minutes=2, seconds=3)),
+        ("00:00:00.25", timedelta(milliseconds=250)),
+        ("1.00:00:00", timedelta(days=1)),
+        ("24:00:00", timedelta(days=24)),  # as .NET reads it
+    ],
+)
+def test_time_spans(text: str, expected: timedelta) -> None:
+    assert parse_time_span(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "5", "5 minutes", "00:60", "-00:01:00"])
+def test_what_is_no_time_span_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a time span"):
+        parse_time_span(text)

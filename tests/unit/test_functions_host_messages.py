@@ -1,0 +1,59 @@
+"""Queue messages on their way in and out."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from local.functions_host.message_encoding import MessageEncoding, UndecodableMessage
+from local.functions_host.outputs import message_bodies
+from local.functions_host.queue_listener import next_polling_seconds
+
+
+@pytest.mark.parametrize("encoding", list(MessageEncoding))
+def test_what_is_encoded_is_decoded(encoding: MessageEncoding) -> None:
+    assert encoding.decode(encoding.encode("grüße".encode())) == "grüße"
+
+
+def test_base64_skips_white_space_and_replaces_what_is_not_utf8() -> None:
+    assert MessageEncoding.BASE64.decode("aGVs\r\nbG8=") == "hello"
+    assert MessageEncoding.BASE64.decode("/w==") == "\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize("text", ["hello!", "aGVsbG8", '{"a": 1}', "grüße"])
+def test_what_is_not_base64_is_undecodable(text: str) -> None:
+    with pytest.raises(UndecodableMessage):
+        MessageEncoding.BASE64.decode(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("string", "plain", [b"plain"]),
+        ("string", '{"a":1}', [b'{"a":1}']),
+        ("string", ' ["a", {"b": 1}] ', [b"a", b'{"b": 1}']),
+        ("json", '["a", "b"]', [b"a", b"b"]),
+        ("list", ["a", {"b": 1}, 2], [b"a", b'{"b": 1}', b"2"]),
+        ("list", [], []),
+        ("dict", {"b": 1}, [b'{"b": 1}']),
+        ("bytes", b'["a"]', [b'["a"]']),
+        ("int", 5, [b"5"]),
+        (None, None, []),
+    ],
+)
+def test_output_values_become_messages(kind: str, value: object, expected: list[bytes]) -> None:
+    assert message_bodies(SimpleNamespace(type=kind, value=value)) == expected
+
+
+@pytest.mark.parametrize("text", ["[not json]", "{not json}"])
+def test_a_text_that_only_looks_like_json_fails(text: str) -> None:
+    with pytest.raises(json.JSONDecodeError):
+        message_bodies(SimpleNamespace(type="string", value=text))
+
+
+def test_polling_slows_down_to_its_maximum() -> None:
+    seconds, pauses = 0.0, []
+    for _ in range(6):
+        seconds = next_polling_seconds(seconds, 1.0, spread=1.0)
+        pauses.append(seconds)
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]

@@ -1,0 +1,68 @@
+"""App settings and what bindings ask of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from local.functions_host.app_settings import AppSettings, read_app_settings
+from local.functions_host.errors import HostStartFailed
+
+STORAGE = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=a2V5"
+
+
+def test_the_environment_wins_over_local_settings(tmp_path: Path) -> None:
+    values = {"A": "file", "B": "file", "Flag": True, "Number": 5}
+    (tmp_path / "local.settings.json").write_text(json.dumps({"Values": values}))
+    settings = read_app_settings(tmp_path, {"B": "environment"})
+    assert settings.values == {"A": "file", "B": "environment", "Flag": "true", "Number": "5"}
+
+
+def test_a_broken_local_settings_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "local.settings.json").write_text("{")
+    with pytest.raises(HostStartFailed, match=r"local\.settings\.json"):
+        read_app_settings(tmp_path, {})
+
+
+def test_expressions_are_resolved() -> None:
+    settings = AppSettings({"Queue": "metrics", "Env": "test"})
+    assert settings.resolve("%Queue%-%Env%", function="f") == "metrics-test"
+
+
+def test_a_missing_setting_names_function_and_setting() -> None:
+    with pytest.raises(HostStartFailed, match="function f: setting Queue is missing"):
+        AppSettings({}).resolve("%Queue%", function="f")
+
+
+@pytest.mark.parametrize(
+    ("values", "connection"),
+    [
+        ({"Metrics": STORAGE}, "Metrics"),
+        ({"AzureWebJobsMetrics": STORAGE, "Metrics": "other"}, "Metrics"),
+        ({"AzureWebJobsStorage": STORAGE}, "AzureWebJobsStorage"),
+        ({"AzureWebJobsStorage": STORAGE}, ""),
+        ({"AzureWebJobsStorage": STORAGE}, "Storage"),
+    ],
+)
+def test_connections_are_found_as_the_host_finds_them(
+    values: dict[str, str], connection: str
+) -> None:
+    assert AppSettings(values).connection_string(connection, function="f") == STORAGE
+
+
+def test_the_emulators_short_form_is_spelled_out() -> None:
+    settings = AppSettings({"AzureWebJobsStorage": "UseDevelopmentStorage=true;"})
+    assert "127.0.0.1:10001" in settings.connection_string("", function="f")
+
+
+def test_an_identity_based_connection_is_refused_by_name() -> None:
+    settings = AppSettings({"Metrics__queueServiceUri": "https://a.example"})
+    with pytest.raises(HostStartFailed, match="connection Metrics is identity-based"):
+        settings.connection_string("Metrics", function="f")
+
+
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ("1", True), ("false", False)])
+def test_disabled(value: str, expected: bool) -> None:
+    settings = AppSettings({"AzureWebJobs.f.Disabled": value})
+    assert settings.is_disabled("f") is expected
+    assert not settings.is_disabled("g")

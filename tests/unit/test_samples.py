@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.autoscaling.errors import BadMessage
+from shared.autoscaling.model import CAPACITY_METRIC, ScalingState
+from shared.autoscaling.samples import SAMPLES_KEPT_MAX, Outcome, merge
+from tests.builders import NOW, ago, metric, sample
+
+WINDOW_SECONDS = 600
+
+
+def test_a_sample_of_a_known_time_is_a_duplicate_and_changes_nothing() -> None:
+    once = merge(ScalingState(), metric(5, 30), NOW, WINDOW_SECONDS).state
+    again = merge(once, metric(6, 30), NOW, WINDOW_SECONDS)
+    assert again.outcome is Outcome.DUPLICATE
+    assert again.state is once
+
+
+def test_a_late_sample_is_sorted_in() -> None:
+    state = merge(ScalingState(), metric(1, 10), NOW, WINDOW_SECONDS).state
+    state = merge(state, metric(2, 20), NOW, WINDOW_SECONDS).state
+    assert state.histories["backlog"].samples == (sample(2, 20), sample(1, 10))
+
+
+def test_a_sample_older_than_the_window_is_dropped_and_counted() -> None:
+    merged = merge(ScalingState(), metric(5, 601), NOW, WINDOW_SECONDS)
+    merged = merge(merged.state, metric(5, 700), NOW, WINDOW_SECONDS)
+    assert merged.outcome is Outcome.STALE
+    assert merged.state.histories["backlog"].samples == ()
+    assert merged.state.histories["backlog"].stale_count == 2
+
+
+def test_a_sample_exactly_as_old_as_the_window_counts() -> None:
+    assert merge(ScalingState(), metric(5, 600), NOW, WINDOW_SECONDS).outcome is Outcome.ACCEPTED
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0])
+def test_a_value_that_is_no_measurement_is_refused(value: float) -> None:
+    with pytest.raises(BadMessage, match="not a finite number"):
+        merge(ScalingState(), metric(value), NOW, WINDOW_SECONDS)
+
+
+def test_a_sample_from_the_future_is_refused_but_clocks_may_differ_a_little() -> None:
+    assert merge(ScalingState(), metric(5, -59), NOW, WINDOW_SECONDS).outcome is Outcome.ACCEPTED
+    with pytest.raises(BadMessage, match="in the future"):
+        merge(ScalingState(), metric(5, -61), NOW, WINDOW_SECONDS)
+
+
+def test_samples_leave_with_the_window() -> None:
+    state = merge(ScalingState(), metric(1, 599), NOW, WINDOW_SECONDS).state
+    state = merge(state, metric(2, 0), ago(-2), WINDOW_SECONDS).state
+    assert state.histories["backlog"].samples == (sample(2),)
+
+
+def test_a_history_is_bounded() -> None:
+    state = ScalingState()
+    for i in range(SAMPLES_KEPT_MAX + 5):
+        state = merge(state, metric(i, 500 - i / 10), NOW, WINDOW_SECONDS).state
+    assert len(state.histories["backlog"].samples) == SAMPLES_KEPT_MAX
+    assert state.histories["backlog"].samples[-1].value == SAMPLES_KEPT_MAX + 4
+
+
+def test_of_the_capacity_only_the_newest_sample_is_kept_however_they_arrive() -> None:
+    state = merge(ScalingState(), metric(4, 5, CAPACITY_METRIC), NOW, WINDOW_SECONDS).state
+    state = merge(state, metric(3, 65, CAPACITY_METRIC), NOW, WINDOW_SECONDS).state
+    assert state.histories[CAPACITY_METRIC].samples == (sample(4, 5),)
+
+
+@given(st.lists(st.integers(0, 900), max_size=60), st.randoms(use_true_random=False))
+def test_any_order_and_repetition_of_samples_gives_the_same_history(
+    ages: list[int], shuffler: random.Random
+) -> None:
+    shuffled = ages + ages
+    shuffler.shuffle(shuffled)
+    states = []
+    for order in (sorted(set(ages), reverse=True), shuffled):
+        state = ScalingState()
+        for age in order:
+            state = merge(state, metric(age, age), NOW, WINDOW_SECONDS).state
+        history = state.histories.get("backlog")
+        states.append(history.samples if history else ())
+    assert states[0] == states[1]

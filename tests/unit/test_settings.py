@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+
+from shared import settings
+from shared.settings import SettingsError
+
+SINGLE = {
+    "ResourceToScale": "plan-1",
+    "SubscriptionId": "00000000-0000-0000-0000-000000000001",
+    "ResourceGroup": "group-1",
+    "Topic": "orders",
+    "Subscription": "billing",
+}
+
+
+def test_everything_but_the_resource_has_a_default() -> None:
+    loaded = settings.load({})
+    assert loaded.metric_collector_schedule == "*/15 * * * * *"
+    assert (loaded.window_seconds, loaded.minimum_samples) == (600, 5)
+    assert (loaded.scale_out_cooldown_seconds, loaded.scale_in_cooldown_seconds) == (600, 600)
+
+
+def test_all_problems_are_reported_together_with_key_value_and_bound() -> None:
+    with pytest.raises(SettingsError) as raised:
+        settings.load(
+            {
+                "WindowSeconds": "ten",
+                "MinimumCapacity": "0",
+                "MaximumCapacity": "2.5",
+                "DryRun": "perhaps",
+                "MetricCollectorSchedule": "every minute",
+                "ArmEndpoint": "http://example.com/path",
+                "ScaleInCooldownSeconds": "nan",
+            }
+        )
+    assert raised.value.problems == (
+        "MetricCollectorSchedule = 'every minute': must be 6 cron fields, seconds first, such as "
+        "'*/15 * * * * *', or hh:mm:ss",
+        "WindowSeconds = 'ten': must be a number",
+        "ScaleInCooldownSeconds = nan: must be 0 to 86400",
+        "MinimumCapacity = 0: must be 1 to 100",
+        "MaximumCapacity = '2.5': must be a whole number",
+        "DryRun = 'perhaps': must be true or false",
+        "ArmEndpoint = 'http://example.com/path': must look like https://management.azure.com",
+    )
+
+
+def test_a_cron_expression_of_five_fields_is_refused() -> None:
+    with pytest.raises(SettingsError, match="6 cron fields"):
+        settings.load({"ReconcilerSchedule": "* * * * *"})
+
+
+@pytest.mark.parametrize("schedule", ["0 */5 * * * *", "00:00:30", "0 0 9-17 * * MON-FRI"])
+def test_schedules_of_the_host_are_accepted(schedule: str) -> None:
+    assert settings.load({"ReconcilerSchedule": schedule}).reconciler_schedule == schedule
+
+
+def test_the_single_resource_names_every_setting_that_is_missing() -> None:
+    with pytest.raises(SettingsError) as raised:
+        settings.load({"ResourceToScale": "plan-1", "ThresholdUp": "x"}).single_resource()
+    assert raised.value.problems == (
+        "SubscriptionId = '': must be set",
+        "ResourceGroup = '': must be set",
+        "Topic = '': must be set",
+        "Subscription = '': must be set",
+        "ThresholdUp = 'x': must be a number",
+    )
+    assert settings.load(SINGLE).single_resource().threshold_up == 100
+
+
+def test_connections_are_found_as_the_host_finds_them() -> None:
+    loaded = settings.load(
+        {
+            "ServiceBusConnection__fullyQualifiedNamespace": "ns.servicebus.windows.net",
+            "AzureWebJobsStorage__accountName": "account",
+            "AzureWebJobsPrefixed": "Endpoint=x",
+            "Prefixed": "Endpoint=y",
+        }
+    )
+    assert loaded.connection("ServiceBusConnection").namespace == "ns.servicebus.windows.net"
+    assert loaded.connection("AzureWebJobsStorage").account == "account"
+    assert loaded.connection("Prefixed").connection_string == "Endpoint=x"
+    with pytest.raises(SettingsError, match="Missing__fullyQualifiedNamespace"):
+        loaded.connection("Missing")
+
+
+def test_secrets_do_not_show() -> None:
+    loaded = settings.load({"ServiceBusConnection": "Endpoint=sb://x;SharedAccessKey=hunter2"})
+    assert "hunter2" not in repr(loaded)
+    assert "hunter2" not in repr(loaded.connection("ServiceBusConnection"))

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.autoscaling import (
+    AppServicePlan,
+    Cooldown,
+    Limits,
+    PlanCapacity,
+    ServiceBusQueue,
+    StorageQueue,
+    Threshold,
+)
+from shared.autoscaling.validation import connections, problems
+from tests.builders import SOURCE, plan, resource
+
+
+def test_a_good_declaration_has_no_problems() -> None:
+    assert problems([resource(), resource("plan-2")]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": "a/b"}, "name = 'a/b': must match"),
+        ({"name": "!poison"}, "must match"),
+        ({"target": "plan-1"}, "target = 'plan-1': must be an AppServicePlan"),
+        ({"target": AppServicePlan("x", "g", "p")}, "target.subscription_id = 'x': must be a UUID"),
+        (
+            {"target": AppServicePlan(plan().subscription_id, "", "p")},
+            "target.resource_group = '': must be a name",
+        ),
+        ({"limits": Limits(0, 5)}, "limits.minimum = 0: must be at least 1"),
+        ({"limits": Limits(6, 5)}, "limits.maximum = 5: must be at least limits.minimum = 6"),
+        ({"limits": Limits(1, 101)}, "limits.maximum = 101: must be at most 100"),
+        ({"limits": Limits("1", 5)}, "a value has the wrong type"),  # type: ignore[arg-type]
+        ({"cooldown": Cooldown(-1, 0)}, "cooldown.scale_out_seconds = -1: must be 0 to 86400"),
+        ({"window_seconds": 0}, "window_seconds = 0: must be 1 to 86400"),
+        ({"mode": "pause"}, "mode = 'pause': must be a Mode"),
+        ({"metrics": {}}, "metrics: at least one source is needed"),
+        ({"metrics": {"capacity": SOURCE}}, "this name is reserved"),
+        ({"metrics": {"a/b": SOURCE}}, "metrics['a/b']: the name must match"),
+        ({"metrics": {"backlog": "queue"}}, "must be a metric source"),
+        ({"metrics": {"backlog": ServiceBusQueue("")}}, "metrics['backlog'].queue = ''"),
+        (
+            {"metrics": {"backlog": ServiceBusQueue("q", count="all")}},  # type: ignore[arg-type]
+            "metrics['backlog'].count = 'all': must be one of active, dead_letter, scheduled",
+        ),
+        ({"policy": None}, "policy = None: must be callable"),
+        (
+            {"policy": Threshold("other", 100, 10)},
+            "policy.metric = 'other': is not one of the resource's metrics (backlog)",
+        ),
+        (
+            {"policy": Threshold("backlog", 10, 100)},
+            "policy.lower = 100: must be below upper = 10",
+        ),
+        (
+            {"policy": Threshold("backlog", 100, 10, step_in=0)},
+            "policy.step_in = 0: must be at least 1",
+        ),
+    ],
+)
+def test_each_problem_names_resource_key_value_and_bound(
+    changes: dict[str, Any], said: str
+) -> None:
+    found = problems([resource(**changes)])
+    assert any(said in problem for problem in found), found
+
+
+def test_all_problems_of_all_resources_are_found_at_once() -> None:
+    bad = resource(limits=Limits(0, 5), policy=Threshold("backlog", 1, 2))
+    assert len(problems([bad, bad, "nonsense"])) == 6
+
+
+def test_no_resource_at_all_is_a_problem() -> None:
+    assert problems([]) == ["scaling_rules.resources(): declares no resource"]
+
+
+def test_the_connections_that_sources_need() -> None:
+    sources = {
+        "a": SOURCE,
+        "b": StorageQueue("q", connection="Other"),
+        "c": PlanCapacity(plan()),
+    }
+    assert connections([resource(metrics=sources)]) == {"ServiceBusConnection", "Other"}
