@@ -1,6 +1,7 @@
 """Every trigger on one page: decode → flow → encode."""
 
 import logging
+from typing import List  # the worker refuses list[str] in an output
 
 import azure.functions as func
 
@@ -17,7 +18,7 @@ logging.getLogger("azure").setLevel(logging.WARNING)
 
 @app.timer_trigger(arg_name="timer", schedule=settings.metric_collector_schedule)
 @app.queue_output(arg_name="metrics", queue_name="metrics", connection=STORAGE)
-async def metric_collector(timer: func.TimerRequest, metrics: func.Out[list[str]]) -> None:
+async def metric_collector(timer: func.TimerRequest, metrics: func.Out[List[str]]) -> None:
     """Read every source; one message per metric that answered."""
     collection = await flows.metric_collector.run(
         wiring.resources().values(), wiring.reader(), settings.source_timeout_seconds
@@ -46,7 +47,7 @@ async def scaler(message: func.QueueMessage) -> None:
 
 @app.timer_trigger(arg_name="timer", schedule=settings.reconciler_schedule)
 @app.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
-async def reconciler(timer: func.TimerRequest, actions: func.Out[list[str]]) -> None:
+async def reconciler(timer: func.TimerRequest, actions: func.Out[List[str]]) -> None:
     """Send again what got lost between decision and plan; notice changes made by hand."""
     again = await flows.reconciler.run(
         wiring.resources().values(), wiring.store(), wiring.control(), wiring.timing()

@@ -19,7 +19,9 @@ SCRIPT = Path(__file__).parent / "node_modules" / "azurite" / "dist" / "src" / "
 SERVICES = ("blob", "queue", "table")
 
 # Azurite ends when its standard input does, so however this process dies, no orphan is left.
-_END_WITH_PARENT = 'data:text/javascript,process.stdin.on("end",()=>process.exit()).resume()'
+# By the signal, for that lets it save what it keeps in a folder.
+_STOP = '()=>process.kill(process.pid,"SIGTERM")'
+_END_WITH_PARENT = f'data:text/javascript,process.stdin.on("end",{_STOP}).resume().unref()'
 _LISTENING = re.compile(r"Azurite (\w+) service is successfully listening at http://[\d.]+:(\d+)")
 # The emulator's own 5 s would close connections that a client still holds for use.
 _KEEP_ALIVE_SECONDS = 60
@@ -130,10 +132,10 @@ def _listening_ports(printed: str) -> dict[str, int]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
-    process.stdin.close()
     process.terminate()
     try:
         process.wait(_STOP_LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    process.stdin.close()

@@ -1,6 +1,9 @@
 """Where Node.js is: the storage emulator is a Node program."""
 
+import os
 import shutil
+import sys
+from pathlib import Path
 
 
 class NodeMissing(RuntimeError):
@@ -8,10 +11,12 @@ class NodeMissing(RuntimeError):
 
 
 def find_node() -> str:
-    """Return the path of the `node` executable (Debian has long called it `nodejs`)."""
-    found = shutil.which("node") or shutil.which("nodejs")
+    """Return the path of `node`: the virtual environment's own, else the machine's."""
+    # Not resolved: the environment's `python` is a link to an interpreter elsewhere.
+    beside_python = str(Path(sys.executable).parent)
+    found = shutil.which(
+        "node", path=os.pathsep.join([beside_python, os.environ.get("PATH", os.defpath)])
+    )
     if found is None:
-        raise NodeMissing(
-            "Node.js was not found: install Node.js 20 or later, then run `make setup`"
-        )
+        raise NodeMissing("Node.js was not found: run `make setup`")
     return found

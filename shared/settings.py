@@ -89,6 +89,10 @@ class Settings:
             threshold_up=reader.number("ThresholdUp", 100, 0),
             threshold_down=reader.number("ThresholdDown", 10, 0),
         )
+        try:
+            self.connection("ServiceBusConnection")
+        except SettingsError as error:
+            reader.problems += error.problems
         reader.raise_problems()
         return single
 
@@ -125,6 +129,14 @@ class Settings:
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Settings from the environment. Raises SettingsError with every problem at once."""
+    settings, problems = parse(environ)
+    if problems:
+        raise SettingsError(problems)
+    return settings
+
+
+def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]]:
+    """Settings, and what is wrong with them; defaults stand where a value does not parse."""
     reader = _Reader(os.environ if environ is None else environ)
     settings = Settings(
         environ=reader.environ,
@@ -150,8 +162,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         arm_polling_seconds=reader.number("ArmPollingSeconds", 5, 0.05, 60),
         decision_log_days=reader.number("DecisionLogDays", 14, 0.01, 3650),
     )
-    reader.raise_problems()
-    return settings
+    return settings, reader.problems
 
 
 class _Reader:

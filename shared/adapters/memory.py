@@ -65,7 +65,7 @@ class MemoryStateStore:
 
     async def log(self, resource_name: str, limit: int = 50) -> list[LogEntry]:
         entries = self._log[resource_name].values()
-        newest_first = sorted(entries, key=lambda e: (-e.time.timestamp(), e.entry_id))
+        newest_first = sorted(entries, key=_newest_first)
         return newest_first[:limit]
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
@@ -74,10 +74,16 @@ class MemoryStateStore:
             del self._log[resource_name][key]
         return len(old)
 
+    async def close(self) -> None: ...
+
     def override(self, resource_name: str, override: Override | None) -> None:
         """What a person does to the table by hand."""
         state = self._states.get(resource_name, ScalingState())
         self._states[resource_name] = replace(state, override=override)
+
+
+def _newest_first(entry: LogEntry) -> tuple[float, int, str]:
+    return -entry.time.timestamp(), -(entry.epoch or 0), entry.entry_id
 
 
 class MemoryCapacityControl:
@@ -94,6 +100,8 @@ class MemoryCapacityControl:
     async def change(self, target: CapacityTarget, capacity: int) -> None:
         self.changes.append((target.name, capacity))
         self.capacities[target.name] = capacity
+
+    async def close(self) -> None: ...
 
 
 class MemoryReader:
@@ -112,3 +120,5 @@ class MemoryReader:
         if source not in self.values:
             raise ReadFailed(f"{source} has no value")
         return MetricValue(self._clock(), self.values[source])
+
+    async def close(self) -> None: ...

@@ -1,6 +1,6 @@
 """State and log as rows of the table ``Scaling``; no I/O.
 
-PartitionKey = resource. RowKeys in their order: ``decision|<inverted ticks>|<id>`` (the log, newest
+PartitionKey = resource. RowKeys in their order: ``decision|<inverted ticks>|…`` (the log, newest
 first), ``desired``, ``metric|<name>``, ``override``. All but the log therefore is one range.
 """
 
@@ -30,6 +30,7 @@ LOG_END = "decision}"  # the first key after all of LOG_PREFIX
 STATE_START = DESIRED_ROW
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TICKS_MAX = 10**18
+EPOCHS_MAX = 10**9 - 1
 TEXT_LENGTH_MAX = 16_000
 """Characters of one string property: 64 KiB in UTF-16, even where each takes two units."""
 
@@ -59,15 +60,24 @@ def state_row(resource_name: str, key: str, value: History | Desired) -> Row:
 # --- log --------------------------------------------------------------------------------------
 
 
-def log_key(time: datetime, entry_id: str = "") -> str:
-    """Newest first in the table's order; the same entry has the same key."""
-    return f"{LOG_PREFIX}{TICKS_MAX - _microseconds(time):018d}|{entry_id}"
+def log_key(entry: LogEntry) -> str:
+    """Newest first in the table's order; the same entry has the same key.
+
+    The server's clock ticks in seconds: within one, the newer epoch comes first.
+    """
+    epoch = EPOCHS_MAX - (entry.epoch or 0)
+    return f"{log_key_start(entry.time)}{epoch:09d}|{entry.entry_id}"
+
+
+def log_key_start(time: datetime) -> str:
+    """What the keys of all entries of that time begin with."""
+    return f"{LOG_PREFIX}{TICKS_MAX - _microseconds(time):018d}|"
 
 
 def log_row(entry: LogEntry) -> Row:
     row = {
         "PartitionKey": entry.resource_name,
-        "RowKey": log_key(entry.time, entry.entry_id),
+        "RowKey": log_key(entry),
         "kind": str(entry.kind),
         "time": entry.time,
         "entry_id": entry.entry_id,

@@ -19,7 +19,7 @@ from shared.adapters.table_rows import (
     STATE_START,
     Row,
     log_entry,
-    log_key,
+    log_key_start,
     log_row,
     state_of,
     state_row,
@@ -83,7 +83,7 @@ class TableStateStore:
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
         query = "PartitionKey eq @resource and RowKey gt @start and RowKey lt @end"
-        keys = {"resource": resource_name, "start": log_key(before, "~"), "end": LOG_END}
+        keys = {"resource": resource_name, "start": log_key_start(before) + "~", "end": LOG_END}
         deleted = 0
         while rows := await self._query(query, keys, TRANSACTION_ROWS_MAX):
             await self._table.submit_transaction([("delete", row) for row in rows])

@@ -54,6 +54,8 @@ class StateStore(Protocol):
         """Delete the entries older than ``before``; answers how many."""
         ...
 
+    async def close(self) -> None: ...
+
 
 class MetricReader(Protocol):
     """Reads metric sources."""
@@ -61,6 +63,8 @@ class MetricReader(Protocol):
     async def read(self, source: MetricSource) -> MetricValue:
         """The source's value now, with the source's own time. Raises ReadFailed."""
         ...
+
+    async def close(self) -> None: ...
 
 
 class CapacityControl(Protocol):
@@ -73,3 +77,5 @@ class CapacityControl(Protocol):
     async def change(self, target: CapacityTarget, capacity: int) -> None:
         """Set the capacity and wait until that is done. Raises CapacityDelayed, CapacityRefused."""
         ...
+
+    async def close(self) -> None: ...

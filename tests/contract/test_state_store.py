@@ -157,6 +157,12 @@ async def test_the_log_is_newest_first_and_limited(store: StateStore, name: str)
     assert await store.log("plan-without-a-log") == []
 
 
+async def test_within_a_second_the_newer_epoch_comes_first(store: StateStore, name: str) -> None:
+    for epoch in (9, 11, 10):
+        await store.record(entry(name, f"id-{epoch}", epoch=epoch))
+    assert [e.epoch for e in await store.log(name)] == [11, 10, 9]
+
+
 async def test_recording_twice_records_once(store: StateStore, name: str) -> None:
     await store.record(entry(name))
     await store.record(entry(name))

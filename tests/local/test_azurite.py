@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
-from azure.core.exceptions import ServiceRequestError
+from azure.core.exceptions import AzureError
 from azure.data.tables import TableServiceClient
 from azure.storage.queue import QueueServiceClient
 
 import local.azurite
 from local.azurite import Azurite, AzuriteFailed
-from local.node import NodeMissing
+from local.node import NodeMissing, find_node
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 10.0
@@ -64,7 +64,7 @@ def test_it_ends_when_its_parent_is_killed() -> None:
 def answers(connection_string: str) -> bool:
     try:
         queue_names(connection_string)
-    except ServiceRequestError:
+    except AzureError:
         return False
     return True
 
@@ -77,10 +77,20 @@ def test_a_missing_package_says_what_to_run(
         Azurite().start()
 
 
-def test_a_missing_node_says_what_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_node_says_what_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(NodeMissing, match="install Node.js 20 or later, then run `make setup`"):
-        Azurite().start()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(NodeMissing, match="run `make setup`"):
+        find_node()
+
+
+def test_the_environments_own_node_comes_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    node = tmp_path / "node"
+    node.touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert find_node() == str(node)
 
 
 def test_what_it_printed_is_shown_when_it_ends(

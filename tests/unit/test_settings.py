@@ -11,6 +11,7 @@ SINGLE = {
     "ResourceGroup": "group-1",
     "Topic": "orders",
     "Subscription": "billing",
+    "ServiceBusConnection": "Endpoint=sb://unused",
 }
 
 
@@ -65,6 +66,9 @@ def test_the_single_resource_names_every_setting_that_is_missing() -> None:
         "Topic = '': must be set",
         "Subscription = '': must be set",
         "ThresholdUp = 'x': must be a number",
+        "ServiceBusConnection = '': set a connection string, or "
+        "ServiceBusConnection__fullyQualifiedNamespace (Service Bus) or "
+        "ServiceBusConnection__accountName (Storage) for managed identity",
     )
     assert settings.load(SINGLE).single_resource().threshold_up == 100
 

@@ -1,0 +1,108 @@
+"""``python -m local``: the whole system on this machine, with a live view or as one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from local.azurite import AzuriteFailed
+from local.functions_host.errors import HostStartFailed
+from local.node import NodeMissing
+from local.system import LocalSystem, Summary, local_system
+from local.traces import Trace, TraceError, load_trace
+from local.view import watch
+
+BUNDLED_TRACE = Path(__file__).parent / "data" / "nasa_http_1995-07-11_13.csv"
+LOG_FILE = Path(".local") / "host.log"
+POLL_SECONDS = 0.1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parse(arguments)
+    try:
+        trace = load_trace(options.trace)
+    except TraceError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for notice in trace.notices:
+        print(f"notice: {notice}", file=sys.stderr)
+    _log_to_file()
+    minutes = min(options.minutes or len(trace.arrivals), len(trace.arrivals))
+    try:
+        summary = asyncio.run(_run(trace, minutes, live=not options.json))
+    except (AzuriteFailed, HostStartFailed, NodeMissing) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(dataclasses.asdict(summary), indent=None if options.json else 2))
+    return 0
+
+
+async def _run(trace: Trace, minutes: int, *, live: bool) -> Summary:
+    """The summary of the run; Ctrl-C and SIGTERM end it early, and cleanly."""
+    interrupted = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupted.set)
+    async with local_system(trace, minutes) as system:
+        system.seconds.start()
+        viewer = asyncio.create_task(watch(system)) if live else None
+        await _until_ended(system, interrupted)
+        if viewer is not None:
+            viewer.cancel()
+            with suppress(asyncio.CancelledError):
+                await viewer
+        return await system.summary()
+
+
+async def _until_ended(system: LocalSystem, interrupted: asyncio.Event) -> None:
+    while not system.ended and not interrupted.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(interrupted.wait(), POLL_SECONDS)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m local",
+        description="Run the autoscaler on a replayed workload, a trace minute a second.",
+    )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        default=BUNDLED_TRACE,
+        help="CSV with the columns time,arrivals (default: three days of NASA-HTTP)",
+    )
+    parser.add_argument("--minutes", type=_positive, help="trace minutes to run (default: all)")
+    parser.add_argument("--json", action="store_true", help="no view, one JSON object at the end")
+    return parser.parse_args(arguments)
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1")
+    return int(text)
+
+
+def _log_to_file() -> None:
+    """The terminal belongs to the view; what the functions log goes to a file."""
+    LOG_FILE.parent.mkdir(exist_ok=True)
+    logging.basicConfig(
+        filename=LOG_FILE,
+        filemode="w",
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        force=True,
+    )
+    for noisy in ("azure", "aiohttp.access"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

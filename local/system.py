@@ -1,0 +1,175 @@
+"""The whole system on this machine: storage, stand-ins, a workload, and the functions host."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from azure.storage.queue.aio import QueueServiceClient
+
+from local import profile
+from local.azurite import Azurite
+from local.functions_host.host import FunctionsHost
+from local.functions_host.host_json import HostConfig, read_host_json
+from local.stand_ins.arm import ArmStandIn
+from local.stand_ins.plans import P1V3, Plan
+from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
+from local.stand_ins.twin import TwinLink
+from local.traces import Trace
+from local.workload import TwinClock, Workload, default_instance_rate
+from shared.adapters.table_state import TableStateStore
+from shared.autoscaling.flows.poison import UNATTRIBUTED
+from shared.autoscaling.model import EntryKind, LogEntry
+from shared.settings import Connection
+
+APP_DIR = Path(__file__).parent.parent
+CONFLICT_PROBABILITY = 0.1
+"""Every tenth change is refused as if somebody else were changing the plan: ARM does that."""
+
+IDLE_POLL_SECONDS = 0.1
+LOG_LINES_MAX = 1_000_000
+POISON_QUEUES = ("metrics-poison", "actions-poison")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run did. Arrivals, drained and backlog in items, age in minutes of the trace."""
+
+    minutes: float
+    arrivals: float
+    drained: float
+    backlog_max: float
+    age_max_minutes: float
+    capacity_min: int
+    capacity_max: int
+    actions: int
+    decisions: int
+    poison: int
+    errors: int
+
+
+class StartableClock:
+    """Seconds that stand still until ``start``: the trace waits for the functions host."""
+
+    def __init__(self) -> None:
+        self._started_at: float | None = None
+
+    def __call__(self) -> float:
+        return 0.0 if self._started_at is None else time.monotonic() - self._started_at
+
+    def start(self) -> None:
+        self._started_at = time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSystem:
+    """Everything that runs, for whoever watches it."""
+
+    minutes: int
+    seconds: StartableClock
+    workload: Workload
+    link: TwinLink
+    arm: ArmStandIn
+    host: FunctionsHost
+    store: TableStateStore
+    queues: QueueServiceClient
+
+    @property
+    def ended(self) -> bool:
+        self.link.advance()
+        return self.workload.minute >= self.minutes
+
+    async def log(self, limit: int = LOG_LINES_MAX) -> list[LogEntry]:
+        return await self.store.log(profile.PLAN.name, limit)
+
+    async def summary(self) -> Summary:
+        counters = self.workload.counters
+        lines = await self.log()
+        kinds = Counter(line.kind for line in lines)
+        unattributed = await self.store.log(UNATTRIBUTED, LOG_LINES_MAX)
+        failures = sum(count.failures for count in self.host.counts.values())
+        return Summary(
+            minutes=round(self.workload.minute, 2),
+            arrivals=round(counters.arrivals, 2),
+            drained=round(counters.drained, 2),
+            backlog_max=round(counters.backlog_max, 2),
+            age_max_minutes=round(counters.age_max_minutes, 2),
+            capacity_min=counters.ordered_min,
+            capacity_max=counters.ordered_max,
+            actions=sum(line.applies for line in lines),
+            decisions=kinds[EntryKind.DECISION],
+            poison=kinds[EntryKind.POISON] + len(unattributed) + await self._poison_waiting(),
+            errors=failures + kinds[EntryKind.FAILED],
+        )
+
+    async def _poison_waiting(self) -> int:
+        waiting = 0
+        async for queue in self.queues.list_queues():
+            if queue.name in POISON_QUEUES:
+                properties = await self.queues.get_queue_client(queue).get_queue_properties()
+                waiting += properties.approximate_message_count or 0
+        return waiting
+
+
+@asynccontextmanager
+async def local_system(trace: Trace, minutes: int) -> AsyncIterator[LocalSystem]:
+    """Start all of it, with the trace standing at its first minute; stop all of it at the end."""
+    arrivals = trace.arrivals[:minutes]
+    rate = default_instance_rate(arrivals)
+    seconds = StartableClock()
+    capacity = profile.starting_capacity(arrivals, rate)
+    workload = Workload(
+        replace(trace, arrivals=arrivals),
+        instance_rate_per_minute=rate,
+        dead_time_minutes=profile.DEAD_TIME_MINUTES,
+        starting_capacity=capacity,
+    )
+    link = TwinLink(workload, TwinClock(monotonic=seconds), profile.ENTITY_PATH, profile.PLAN)
+    async with AsyncExitStack() as stack:
+        azurite = await asyncio.to_thread(stack.enter_context, Azurite())
+        bus = await stack.enter_async_context(_service_bus(link))
+        plan = Plan(profile.PLAN, capacity=capacity, sku=P1V3)
+        arm = await stack.enter_async_context(_arm(plan, link))
+        settings = profile.settings(
+            rate, azurite.connection_string, bus.connection_string, arm.base_url
+        )
+        host = FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json())
+        await stack.enter_async_context(host)
+        store = TableStateStore(Connection("Storage", azurite.connection_string))
+        stack.push_async_callback(store.close)
+        queues = QueueServiceClient.from_connection_string(azurite.connection_string)
+        await stack.enter_async_context(queues)
+        yield LocalSystem(minutes, seconds, workload, link, arm, host, store, queues)
+
+
+def shrunk_host_json() -> HostConfig:
+    """host.json, but for its waits of some seconds, which in this world would be minutes."""
+    config = read_host_json(APP_DIR)
+    queues = replace(
+        config.queues,
+        max_polling_interval_seconds=IDLE_POLL_SECONDS,
+        visibility_timeout_seconds=0,
+    )
+    return replace(config, queues=queues)
+
+
+def _service_bus(link: TwinLink) -> ServiceBusAdminStandIn:
+    bus = ServiceBusAdminStandIn(link)
+    bus.declare_topic(profile.TOPIC)
+    bus.declare_subscription(profile.TOPIC, profile.SUBSCRIPTION)
+    return bus
+
+
+def _arm(plan: Plan, link: TwinLink) -> ArmStandIn:
+    return ArmStandIn(
+        [plan],
+        operation_seconds=0.2,
+        retry_after_seconds=0,
+        conflict_probability=CONFLICT_PROBABILITY,
+        on_capacity_ordered=link.on_capacity_ordered,
+    )

@@ -1,0 +1,128 @@
+"""Every function once through the official worker library: real bindings, Azurite, stand-ins."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+
+import pytest
+from azure.storage.queue.aio import QueueClient
+
+from local import profile
+from local.azurite import Azurite
+from local.functions_host.host import FunctionsHost
+from local.stand_ins.arm import ArmStandIn
+from local.stand_ins.entities import EntityCounts
+from local.stand_ins.plans import P1V3, Plan
+from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
+from local.system import APP_DIR, shrunk_host_json
+from shared import wiring
+from shared.adapters.table_state import TableStateStore
+from shared.autoscaling.flows.poison import UNATTRIBUTED
+from shared.autoscaling.messages import encode_action, encode_metric
+from shared.autoscaling.model import EntryKind, Metric, MetricValue, ScaleAction
+from shared.settings import Connection
+
+NAMES = {
+    "metric_collector",
+    "scaling_logic",
+    "scaler",
+    "reconciler",
+    "metrics_poison",
+    "actions_poison",
+    "log_retention",
+}
+ONCE_A_YEAR = "0 0 0 1 1 *"
+BACKLOG = f"{profile.TOPIC}-{profile.SUBSCRIPTION}-backlog"
+WAIT_SECONDS = 20
+
+
+class Busy:
+    def counts(self, _entity_path: str, /) -> EntityCounts | None:
+        return EntityCounts(active=500)
+
+
+@pytest.fixture
+async def arm() -> AsyncIterator[ArmStandIn]:
+    async with ArmStandIn([Plan(profile.PLAN, capacity=2, sku=P1V3)]) as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+async def host(arm: ArmStandIn, azurite: Azurite) -> AsyncIterator[FunctionsHost]:
+    bus = ServiceBusAdminStandIn(Busy())
+    bus.declare_topic(profile.TOPIC)
+    bus.declare_subscription(profile.TOPIC, profile.SUBSCRIPTION)
+    async with bus:
+        settings = {
+            **profile.settings(10, azurite.connection_string, bus.connection_string, arm.base_url),
+            "MetricCollectorSchedule": ONCE_A_YEAR,
+            "ReconcilerSchedule": ONCE_A_YEAR,
+            "LogRetentionSchedule": ONCE_A_YEAR,
+            "MinimumSamples": "1",
+        }
+        async with FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json()) as host:
+            yield host
+    await wiring.close()
+
+
+@pytest.fixture
+async def store(azurite: Azurite) -> AsyncIterator[TableStateStore]:
+    store = TableStateStore(Connection("Storage", azurite.connection_string))
+    yield store
+    await store.close()
+
+
+async def until(met: Callable[[], Awaitable[bool]]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not await met():
+        assert time.monotonic() < deadline, "not met in time"
+        await asyncio.sleep(0.05)
+
+
+async def test_every_function_is_indexed_and_runs_once_for_real(
+    host: FunctionsHost, arm: ArmStandIn, store: TableStateStore
+) -> None:
+    assert {function.name for function in host.functions} == NAMES
+
+    async def scaled() -> bool:
+        assert (await host.invoke("metric_collector")).succeeded
+        kinds = [line.kind for line in await store.log(profile.PLAN.name)]
+        return EntryKind.CONFIRMED in kinds
+
+    await until(scaled)  # metrics → scaling_logic → actions → scaler, by their queues
+    assert arm.plan(profile.PLAN).capacity == 3
+
+    arm.set_capacity_by_hand(profile.PLAN, 6)
+    assert (await host.invoke("reconciler")).succeeded
+    assert (await store.log(profile.PLAN.name))[0].kind is EntryKind.MANUAL_CHANGE
+
+    assert (await host.invoke("metrics_poison", "not json")).succeeded
+    stale = ScaleAction(profile.PLAN.name, 9, 99, "never decided", datetime.now(UTC))
+    assert (await host.invoke("actions_poison", encode_action(stale))).succeeded
+    assert (await host.invoke("scaler", encode_action(stale))).succeeded
+    assert (await host.invoke("log_retention")).succeeded
+    assert arm.plan(profile.PLAN).capacity == 6
+
+
+@pytest.mark.parametrize("bad", ["%%% neither base64 nor JSON", '{"schema_version":2}'])
+async def test_a_bad_message_ends_in_the_log_and_the_rest_of_the_batch_goes_on(
+    host: FunctionsHost, store: TableStateStore, azurite: Azurite, bad: str
+) -> None:
+    good = Metric(profile.PLAN.name, BACKLOG, MetricValue(datetime.now(UTC), 5))
+
+    async def written_down() -> bool:
+        return bad in [line.body for line in await store.log(UNATTRIBUTED)]
+
+    async def decided() -> bool:
+        key = f"{BACKLOG}-{int(good.value.time.timestamp() * 1_000_000)}"
+        return key in [line.entry_id for line in await store.log(profile.PLAN.name)]
+
+    queue = QueueClient.from_connection_string(azurite.connection_string, "metrics")
+    async with queue:
+        await queue.send_message(bad)
+        await queue.send_message(encode_metric(good))
+        await until(decided)
+        await until(written_down)
