@@ -1,6 +1,7 @@
 """Every trigger on one page: decode → flow → encode."""
 
 import logging
+from datetime import UTC, datetime
 from typing import List  # the worker refuses list[str] in an output
 
 import azure.functions as func
@@ -80,7 +81,6 @@ def _text(message: func.QueueMessage) -> str:
 
 
 def _poison(queue: str, message: func.QueueMessage) -> PoisonMessage:
-    inserted_at = message.insertion_time
-    assert message.id is not None
-    assert inserted_at is not None
-    return PoisonMessage(queue, message.id, _text(message), inserted_at)
+    """A function started by hand gets a body only, neither an id nor a time."""
+    inserted_at = message.insertion_time or datetime.now(UTC)
+    return PoisonMessage(queue, message.id or "by-hand", _text(message), inserted_at)
