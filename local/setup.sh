@@ -18,8 +18,9 @@ find_python() {
 }
 
 has_node() {
-    PATH=".venv/bin:$PATH" sh -c 'command -v npm && node -e \
-        "process.exit(parseInt(process.versions.node) >= 18 ? 0 : 1)"' >/dev/null 2>&1
+    PATH=".venv/bin:$PATH" sh -c 'command -v npm && node -e "
+        const [major, minor] = process.versions.node.split(\".\").map(Number);
+        process.exit(major > 18 || (major === 18 && minor >= 18) ? 0 : 1)"' >/dev/null 2>&1
 }
 
 python=$(find_python)

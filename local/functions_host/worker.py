@@ -132,7 +132,11 @@ class Worker:
 
 
 class _ModulePlace:
-    """The app's place in `sys.modules` and `sys.path`, given back as it was found."""
+    """The app's place in `sys.modules` and `sys.path`, given back as it was found.
+
+    The app is imported anew even if this process has imported it before: what it read from its
+    settings then may no longer hold.
+    """
 
     def __init__(self, name: str, folder: Path) -> None:
         self._name = name
@@ -141,9 +145,6 @@ class _ModulePlace:
         self._claimed = False
 
     def claim(self) -> None:
-        present = sys.modules.get(self._name)
-        if present is not None and self._is_here(present):
-            return
         self._set_aside = sys.modules.pop(self._name, None)
         sys.path.insert(0, str(self._folder))
         self._claimed = True
@@ -156,9 +157,6 @@ class _ModulePlace:
         sys.modules.pop(self._name, None)
         if self._set_aside is not None:
             sys.modules[self._name] = self._set_aside
-
-    def _is_here(self, module: ModuleType) -> bool:
-        return module.__file__ is not None and Path(module.__file__).parent == self._folder
 
 
 def _init_request(app_dir: Path) -> Any:

@@ -58,9 +58,12 @@ class MemoryStateStore:
         for row in rows:
             self._versions[name, row] = self._versions.get((name, row), 0) + 1
         for entry in entries:
-            await self.record(entry)
+            self._write(entry)
 
     async def record(self, entry: LogEntry) -> None:
+        self._write(entry)
+
+    def _write(self, entry: LogEntry) -> None:
         self._log[entry.resource_name][entry.time, entry.entry_id] = entry
 
     async def log(self, resource_name: str, limit: int = 50) -> list[LogEntry]:

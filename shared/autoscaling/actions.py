@@ -44,6 +44,7 @@ def request(decision: Decision, previous: Desired | None) -> Desired:
         reason=decision.reason,
         requested_at=decision.time,
         previous=decision.current,
+        superseded_target=previous.target if previous and previous.pending else None,
         sent_at=decision.time,
         changed_at=previous.changed_at if previous else None,
     )
@@ -96,6 +97,41 @@ def fail(desired: Desired, now: datetime, error: str, timing: ActionTiming) -> D
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How carrying out an action ended: confirmed, deferred or failed, and why.
+
+    ``ordered`` is true where the target was told to change, even if nobody knows whether it did.
+    """
+
+    kind: EntryKind
+    reason: str
+    ordered: bool = False
+    retry_after_seconds: float | None = None
+
+
+def settle(desired: Desired, outcome: Outcome, now: datetime, timing: ActionTiming) -> Desired:
+    if outcome.kind is EntryKind.CONFIRMED:
+        return confirm(desired, now)
+    if outcome.kind is EntryKind.DEFERRED:
+        return defer(desired, now, outcome.reason, timing, outcome.retry_after_seconds)
+    return fail(desired, now, outcome.reason, timing)
+
+
+def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
+    """A confirmed capacity that a late change to ``capacity`` may have undone is pending again."""
+    if desired.status is not ActionStatus.CONFIRMED or desired.target == capacity:
+        return desired
+    return replace(
+        desired,
+        status=ActionStatus.PENDING,
+        previous=capacity,
+        requested_at=now,
+        retry_at=now,
+        last_error="a late change may have undone it",
+    )
+
+
 def confirm_if_observed(state: ScalingState, observed: MetricValue) -> ScalingState:
     """A pending action whose capacity has been seen is done, whoever failed to say so."""
     desired = state.desired
@@ -127,7 +163,7 @@ def changed_by_hand(resource: Resource, desired: Desired, actual: int) -> bool:
     """True where somebody set another capacity since the decision and is to be respected."""
     if resource.on_manual_change is ManualChange.ENFORCE:
         return False
-    return actual not in (desired.previous, desired.target)
+    return actual not in (desired.previous, desired.target, desired.superseded_target)
 
 
 @dataclass(frozen=True, slots=True)

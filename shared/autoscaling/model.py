@@ -253,6 +253,8 @@ class Desired:
     reason: str
     requested_at: datetime
     previous: int
+    superseded_target: int | None = None
+    """What a pending action was about to set when this decision replaced it."""
     status: ActionStatus = ActionStatus.PENDING
     sent_at: datetime | None = None
     changed_at: datetime | None = None

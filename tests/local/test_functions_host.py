@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import aiohttp
@@ -378,11 +379,15 @@ class TestStart:
         expected = "listen is indexed but not listened to: the local host has no eventhubtrigger"
         assert expected in caplog.messages
 
-    async def test_what_the_host_changed_in_the_process_is_restored(
-        self, run_sample: RunSample
+    async def test_the_app_is_imported_anew_and_the_process_restored(
+        self, run_sample: RunSample, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        before = sys.modules.get("function_app"), list(sys.path)
+        imported_before = ModuleType("function_app")
+        imported_before.__file__ = str(SAMPLE_APP / "function_app.py")
+        monkeypatch.setitem(sys.modules, "function_app", imported_before)
+        before = imported_before, list(sys.path)
         async with run_sample():
+            assert sys.modules["function_app"] is not imported_before
             assert Path(str(sys.modules["function_app"].__file__)).parent == SAMPLE_APP
             with pytest.raises(HostStartFailed, match="runs in this process already"):
                 await FunctionsHost(SAMPLE_APP).start()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from shared.autoscaling.actions import (
     ActionTiming,
+    Outcome,
     changed_by_hand,
-    confirm,
-    defer,
     entry,
-    fail,
     reason_to_ignore,
+    reopen,
+    settle,
 )
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows.races import until_won
@@ -22,8 +22,6 @@ from shared.autoscaling.model import Desired, EntryKind, LogEntry, Resource, Sca
 from shared.autoscaling.ports import CapacityControl, Snapshot, StateStore
 
 log = logging.getLogger(__name__)
-
-Settle = Callable[[Desired, Snapshot], tuple[Desired, EntryKind, str]]
 
 
 async def run(
@@ -41,63 +39,68 @@ async def run(
         return await _ignore(store, action, snapshot, ignored)
     desired = snapshot.state.desired
     assert desired is not None  # or there had been a reason to ignore it
-    settle = await _carry_out(resource, desired, control, timing)
-    return await until_won(resource.name, lambda: _settle(resource, action, store, settle))
+    outcome = await _carry_out(resource, desired, control)
+    return await until_won(resource.name, lambda: _settle(resource, action, outcome, store, timing))
 
 
-async def _carry_out(
-    resource: Resource, desired: Desired, control: CapacityControl, timing: ActionTiming
-) -> Settle:
-    """Change the capacity where it is not there yet; the answer says what to make of the state."""
+async def _carry_out(resource: Resource, desired: Desired, control: CapacityControl) -> Outcome:
+    """Change the capacity where it is not there yet, and read it back."""
+    ordered = False
     try:
         before = int((await control.read(resource.target)).value)
         if changed_by_hand(resource, desired, before):
-            return _failing(f"capacity was changed by hand to {before} meanwhile", timing)
+            reason = f"capacity was changed by hand to {before} meanwhile"
+            return Outcome(EntryKind.FAILED, reason)
         if before != desired.target:
+            ordered = True
             await control.change(resource.target, desired.target)
             after = int((await control.read(resource.target)).value)
             if after != desired.target:
-                return _deferring(CapacityDelayed(f"capacity still reads {after}"), timing)
+                return Outcome(EntryKind.DEFERRED, f"capacity still reads {after}", ordered)
     except CapacityDelayed as error:
-        return _deferring(error, timing)
+        return Outcome(EntryKind.DEFERRED, str(error), ordered, error.retry_after_seconds)
     except CapacityRefused as error:
-        return _failing(str(error), timing)
-    return lambda now_desired, snapshot: (
-        confirm(now_desired, snapshot.read_at),
-        EntryKind.CONFIRMED,
-        f"capacity changed {before} → {now_desired.target}: {now_desired.reason}",
-    )
-
-
-def _deferring(error: CapacityDelayed, timing: ActionTiming) -> Settle:
-    return lambda desired, snapshot: (
-        defer(desired, snapshot.read_at, str(error), timing, error.retry_after_seconds),
-        EntryKind.DEFERRED,
-        f"not done yet, will be tried again: {error}",
-    )
-
-
-def _failing(error: str, timing: ActionTiming) -> Settle:
-    return lambda desired, snapshot: (
-        fail(desired, snapshot.read_at, error, timing),
-        EntryKind.FAILED,
-        f"given up: {error}",
-    )
+        return Outcome(EntryKind.FAILED, str(error), ordered)
+    reason = f"capacity changed {before} → {desired.target}: {desired.reason}"
+    return Outcome(EntryKind.CONFIRMED, reason, ordered)
 
 
 async def _settle(
-    resource: Resource, action: ScaleAction, store: StateStore, settle: Settle
+    resource: Resource,
+    action: ScaleAction,
+    outcome: Outcome,
+    store: StateStore,
+    timing: ActionTiming,
 ) -> EntryKind:
-    """Write the outcome, unless a newer decision has taken over while the target was busy."""
+    """Write the outcome; where a newer decision has taken over meanwhile, see that it holds."""
     snapshot = await store.load(resource.name)
-    desired = snapshot.state.desired
-    if desired is None or desired.epoch != action.epoch or not desired.pending:
-        return await _ignore(store, action, snapshot, "a newer word on it came meanwhile")
-    settled, kind, reason = settle(desired, snapshot)
-    line = entry(resource, settled, kind, snapshot.read_at, reason)
+    desired, now = snapshot.state.desired, snapshot.read_at
+    if desired is None or desired.epoch != action.epoch:
+        return await _superseded(action, outcome, store, snapshot)
+    if not desired.pending:  # the capacity has been seen, and confirmed, by somebody else
+        return EntryKind(desired.status)
+    settled = settle(desired, outcome, now, timing)
+    line = entry(resource, settled, outcome.kind, now, outcome.reason)
     await store.commit(snapshot, replace(snapshot.state, desired=settled), [line])
     _tell(line)
-    return kind
+    return outcome.kind
+
+
+async def _superseded(
+    action: ScaleAction,
+    outcome: Outcome,
+    store: StateStore,
+    snapshot: Snapshot,
+) -> EntryKind:
+    """This change came late: if it may have undone a newer one, that one has to be done again.
+
+    ARM does not fence writers, so the late one repairs what it may have broken.
+    """
+    desired = snapshot.state.desired
+    if desired is not None and outcome.ordered:
+        again = reopen(desired, action.target, snapshot.read_at)
+        await store.commit(snapshot, replace(snapshot.state, desired=again))
+    return await _ignore(store, action, snapshot, "a newer decision came meanwhile")
 
 
 async def _ignore(

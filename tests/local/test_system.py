@@ -1,0 +1,108 @@
+"""The whole loop for real: trace → stand-ins → collector → rules → scaler → plan → backlog."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from local import profile
+from local.__main__ import LOG_FILE
+from local.system import APP_DIR, LocalSystem, local_system
+from local.traces import Trace, load_trace
+from shared import wiring
+from shared.autoscaling.model import EntryKind
+from tests.local.polling import until
+
+MINUTES = 30
+STEP_TRACE = [100.0] * 5 + [400.0] * 10 + [20.0] * 15
+"""Quiet, then four times as much, then next to nothing: out and in again within the time."""
+
+
+def step_trace() -> Trace:
+    bundled = load_trace(APP_DIR / "local" / "data" / "nasa_http_1995-07-11_13.csv")
+    return Trace(bundled.start, tuple(STEP_TRACE), ())
+
+
+@pytest.mark.timeout(180)
+async def test_thirty_minutes_of_a_trace_scale_out_and_in_again_with_every_step_explained() -> None:
+    async with local_system(step_trace(), MINUTES) as system:
+        system.seconds.start()
+        await until(lambda: system.ended, MINUTES + 30)
+        summary = await system.summary()
+        await check_log(system)
+    await wiring.close()
+    assert (summary.errors, summary.poison) == (0, 0)
+    assert summary.arrivals == pytest.approx(sum(STEP_TRACE), rel=0.01)
+    assert summary.decisions >= MINUTES * 0.8
+    assert summary.actions >= 2
+    assert profile.MINIMUM_CAPACITY <= summary.capacity_min < summary.capacity_max
+    assert summary.capacity_max <= profile.MAXIMUM_CAPACITY
+
+
+async def check_log(system: LocalSystem) -> None:
+    """Each change of the plan is a decision of the log, carried out once, and confirmed."""
+    lines = await system.log()
+    decided = {line.epoch: line for line in lines if line.applies}
+    confirmed = {line.epoch for line in lines if line.kind is EntryKind.CONFIRMED}
+    targets = [put.capacity for put in system.arm.puts if put.accepted]
+    assert targets == [decided[epoch].desired for epoch in sorted(confirmed & set(decided))]
+    assert all(line.reason and line.evidence for line in decided.values())
+    changes = {(line.desired or 0) - (line.current or 0) for line in decided.values()}
+    assert changes == {1, -1}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "local", *arguments]
+    return subprocess.run(
+        command, cwd=APP_DIR, capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def test_the_command_line_prints_one_json_object(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("time,arrivals\n2026-01-01T00:00:00Z,10\n2026-01-01T00:01:00Z,20\n")
+    done = run("--trace", str(trace), "--minutes", "2", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(json.loads(done.stdout)) == {
+        "minutes",
+        "arrivals",
+        "drained",
+        "backlog_max",
+        "age_max_minutes",
+        "capacity_min",
+        "capacity_max",
+        "actions",
+        "decisions",
+        "poison",
+        "errors",
+    }
+
+
+def test_a_bad_trace_is_named_with_its_line(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("time,arrivals\n2026-01-01T00:00:00Z,many\n")
+    done = run("--trace", str(trace), "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "trace.csv" in done.stderr
+    assert "line 2" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_stops_everything_cleanly(number: signal.Signals) -> None:
+    log = APP_DIR / LOG_FILE
+    log.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "local", "--json"]
+    process = subprocess.Popen(
+        command, cwd=APP_DIR, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    await until(lambda: log.exists() and f"{profile.PLAN.name}: " in log.read_text(), 30)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    assert json.loads(output)["errors"] == 0

@@ -1,0 +1,78 @@
+"""A deterministic scheduler: coroutines that stop at every port call, woken in a seeded order.
+
+Whoever is woken goes on, or dies (a crash), or sees its call fail (an outage before the call, a
+lost reply after it). The same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass
+from types import coroutine
+from typing import Any
+
+
+class Crash(BaseException):
+    """The process is gone: no handler of the flow may catch it."""
+
+
+class Outage(Exception):
+    """A call that failed; whether it took effect is not known."""
+
+
+@coroutine
+def pause() -> Generator[None, None, None]:
+    """Where another task may run, and where a fault may strike."""
+    yield
+
+
+@dataclass(slots=True)
+class Task:
+    work: Coroutine[Any, Any, Any]
+    ended: Callable[[Any, BaseException | None], None]
+
+
+class Scheduler:
+    """Runs tasks one step at a time. ``fault_rate`` is the chance of a fault at each step."""
+
+    def __init__(self, seed: int, fault_rate: float) -> None:
+        self.random = random.Random(seed)
+        self.fault_rate = fault_rate
+        self.tasks: list[Task] = []
+
+    def start(
+        self,
+        work: Coroutine[Any, Any, Any],
+        ended: Callable[[Any, BaseException | None], None] = lambda _result, _error: None,
+    ) -> None:
+        self.tasks.append(Task(work, ended))
+
+    def step(self) -> None:
+        """Wake one task."""
+        if not self.tasks:
+            return
+        task = self.random.choice(self.tasks)
+        try:
+            fault = self._fault()
+            if fault is None:
+                task.work.send(None)
+            else:
+                task.work.throw(fault)
+        except StopIteration as stop:
+            self._end(task, stop.value, None)
+        except (Exception, Crash) as error:
+            self._end(task, None, error)
+
+    def run_until_idle(self) -> None:
+        while self.tasks:
+            self.step()
+
+    def _fault(self) -> BaseException | None:
+        if self.random.random() >= self.fault_rate:
+            return None
+        return Crash() if self.random.random() < 0.5 else Outage("outage")
+
+    def _end(self, task: Task, result: Any, error: BaseException | None) -> None:
+        self.tasks.remove(task)
+        task.ended(result, error)

@@ -1,0 +1,115 @@
+"""Thousands of hostile hours: crashes, lost replies, doubles, reordering, outages, manual changes.
+
+``SIMULATION_SEEDS=5000 python -m pytest tests/simulation`` tries more; a failing seed is named in
+the message and replays with ``SIMULATION_SEED=n``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from shared.autoscaling.model import ActionStatus, EntryKind, LogEntry, ScalingState
+from tests.simulation.world import COOLDOWN, LIMITS, World
+
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "150"))
+ONLY = os.environ.get("SIMULATION_SEED")
+HOSTILE_SECONDS, CALM_SECONDS = 2400, 1800
+
+
+def seeds() -> list[int]:
+    return [int(ONLY)] if ONLY else list(range(SEEDS))
+
+
+def state(world: World) -> ScalingState:
+    return world.store._states.get("plan-1", ScalingState())
+
+
+def lines(world: World) -> list[LogEntry]:
+    return sorted(world.store._log["plan-1"].values(), key=lambda e: (e.time, e.epoch or 0))
+
+
+def hostile(seed: int, *, by_hand: bool) -> World:
+    """A world after a hostile hour of changing load."""
+    world = World(seed, fault_rate=0.02)
+    for _ in range(8):
+        world.load = world.random.choice([0.0, 5.0, 50.0, 500.0])
+        world.run(HOSTILE_SECONDS / 8)
+        if by_hand and world.random.random() < 0.3:
+            world.control.capacities["plan-1"] = world.random.randint(1, 9)
+        check_always(world, by_hand=by_hand)
+    return world
+
+
+def calm(world: World, load: float, seconds: float = CALM_SECONDS) -> None:
+    world.scheduler.fault_rate = 0.0
+    world.load = load
+    world.run(seconds)
+    world.scheduler.run_until_idle()
+
+
+def check_always(world: World, *, by_hand: bool) -> None:
+    ordered = [capacity for _, capacity in world.control.changes]
+    assert all(LIMITS.minimum <= c <= LIMITS.maximum for c in ordered), ordered
+    decided = Counter(e.epoch for e in lines(world) if e.applies)
+    assert all(count == 1 for count in decided.values()), f"an epoch decided twice: {decided}"
+    targets = {e.desired for e in lines(world) if e.applies or e.kind is EntryKind.MANUAL_CHANGE}
+    assert set(ordered) <= targets, "a capacity that nobody decided"
+    if not by_hand:
+        assert len(world.control.effective) <= len(decided), "scaled more often than decided"
+    for history in state(world).histories.values():
+        assert all(a.time < b.time for a, b in pairwise(history.samples))
+
+
+def check_cooldown(world: World) -> None:
+    """Between a confirmed change and the next decision there is the wait of its direction."""
+    changed_at = None
+    for line in lines(world):
+        if line.applies and changed_at is not None and line.current is not None:
+            out = (line.desired or 0) > line.current
+            wait = COOLDOWN.scale_out_seconds if out else COOLDOWN.scale_in_seconds
+            assert (line.time - changed_at).total_seconds() > wait, line
+        if line.kind is EntryKind.CONFIRMED:
+            changed_at = line.time
+
+
+@pytest.mark.parametrize("seed", seeds())
+def test_in_bounds_decided_once_scaled_once_and_settled_in_the_end(seed: int) -> None:
+    world = hostile(seed, by_hand=False)
+    check_cooldown(world)
+    calm(world, load=50.0)
+    check_always(world, by_hand=False)
+    desired = state(world).desired
+    if desired is not None and desired.status is ActionStatus.CONFIRMED:
+        assert world.control.capacities["plan-1"] == desired.target, f"seed {seed}"
+    assert desired is None or not desired.pending, f"seed {seed}: {desired}"
+
+
+@pytest.mark.parametrize("seed", seeds()[::3])
+def test_nothing_that_happened_stops_it_from_scaling_later(seed: int) -> None:
+    world = hostile(seed, by_hand=True)
+    calm(world, load=1000.0)
+    assert world.control.capacities["plan-1"] == LIMITS.maximum, f"seed {seed}"
+    calm(world, load=0.0, seconds=2 * CALM_SECONDS)
+    assert world.control.capacities["plan-1"] == LIMITS.minimum, f"seed {seed}"
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    first, second = (hostile(7, by_hand=True) for _ in range(2))
+    assert lines(first) == lines(second)
+    assert first.control.changes == second.control.changes
+
+
+def test_the_faults_do_strike() -> None:
+    """A simulation without faults would prove nothing."""
+    kinds: Counter[EntryKind] = Counter()
+    poisoned = 0
+    for seed in range(20):
+        world = hostile(seed, by_hand=True)
+        kinds.update(e.kind for e in lines(world))
+        poisoned += len(world.poisoned)
+    expected = set(EntryKind) - {EntryKind.POISON}
+    assert expected <= set(kinds), kinds
