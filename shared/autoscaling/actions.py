@@ -260,7 +260,7 @@ def entry(
         kind=kind,
         entry_id=f"{kind}-{desired.epoch}-{desired.attempts}",
         reason=reason,
-        current=desired.target if kind is EntryKind.CONFIRMED else desired.previous,
+        current=desired.previous,
         desired=desired.target,
         epoch=desired.epoch,
     )

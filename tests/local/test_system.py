@@ -47,8 +47,8 @@ async def test_thirty_minutes_of_a_trace_scale_out_and_in_again_with_every_step_
 async def check_log(system: LocalSystem) -> None:
     """Each change of the plan is a decision of the log, carried out once, and confirmed."""
     lines = await system.log()
-    decided = {line.epoch: line for line in lines if line.applies}
-    confirmed = {line.epoch for line in lines if line.kind is EntryKind.CONFIRMED}
+    decided = {line.epoch or 0: line for line in lines if line.applies}
+    confirmed = {line.epoch or 0 for line in lines if line.kind is EntryKind.CONFIRMED}
     targets = [put.capacity for put in system.arm.puts if put.accepted]
     assert targets == [decided[epoch].desired for epoch in sorted(confirmed & set(decided))]
     assert all(line.reason and line.evidence for line in decided.values())
@@ -61,6 +61,12 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=APP_DIR, capture_output=True, text=True, timeout=90, check=False
     )
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "local", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=APP_DIR, stdout=pipe, stderr=pipe, text=True)
 
 
 def test_the_command_line_prints_one_json_object(tmp_path: Path) -> None:
@@ -97,10 +103,7 @@ def test_a_bad_trace_is_named_with_its_line(tmp_path: Path) -> None:
 async def test_a_signal_stops_everything_cleanly(number: signal.Signals) -> None:
     log = APP_DIR / LOG_FILE
     log.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "local", "--json"]
-    process = subprocess.Popen(
-        command, cwd=APP_DIR, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = start("--json")
     await until(lambda: log.exists() and f"{profile.PLAN.name}: " in log.read_text(), 30)
     process.send_signal(number)
     output, errors = process.communicate(timeout=30)

@@ -302,6 +302,7 @@ async def test_a_lost_confirmation_is_found_by_the_next_capacity_sample() -> Non
     world.control.capacities["plan-1"] = 3
     await world.load([50])
     assert (await world.desired()).status is ActionStatus.CONFIRMED
+    assert EntryKind.CONFIRMED in await world.kinds()
 
 
 async def test_an_action_past_its_deadline_frees_the_resource() -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shared.autoscaling.actions import action_of, confirm_if_observed, request
+from shared.autoscaling.actions import action_of, confirm_if_observed, entry, request
 from shared.autoscaling.decide import decide
 from shared.autoscaling.errors import UnknownResource
 from shared.autoscaling.flows.races import until_won
@@ -18,6 +18,7 @@ from shared.autoscaling.model import (
     Metric,
     Resource,
     ScaleAction,
+    ScalingState,
 )
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.samples import Outcome, merge
@@ -63,7 +64,7 @@ async def _attempt(metric: Metric, resource: Resource, store: StateStore) -> Sca
         _tell_stale(metric, merged.state.histories[metric.name].stale_count)
         return None
     if metric.name == CAPACITY_METRIC:
-        await store.commit(snapshot, confirm_if_observed(merged.state, metric.value))
+        await _note_capacity(metric, resource, snapshot, merged.state, store)
         return None
     decision = decide(resource, merged.state, now)
     state = merged.state
@@ -75,6 +76,22 @@ async def _attempt(metric: Metric, resource: Resource, store: StateStore) -> Sca
     if not decision.applies or state.desired is None:
         return None
     return action_of(resource.name, state.desired)
+
+
+async def _note_capacity(
+    metric: Metric,
+    resource: Resource,
+    snapshot: Snapshot,
+    merged: ScalingState,
+    store: StateStore,
+) -> None:
+    """The target's own word decides nothing, but it may confirm what was decided."""
+    state = confirm_if_observed(merged, metric.value)
+    lines = []
+    if state.desired is not None and state.desired != merged.desired:
+        reason = f"capacity reads {state.desired.target}, as epoch {state.desired.epoch} asked for"
+        lines = [entry(resource, state.desired, EntryKind.CONFIRMED, snapshot.read_at, reason)]
+    await store.commit(snapshot, state, lines)
 
 
 def _pending_action(resource: Resource, snapshot: Snapshot) -> ScaleAction | None:
