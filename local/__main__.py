@@ -16,7 +16,7 @@ from pathlib import Path
 from local.azurite import AzuriteFailed
 from local.functions_host.errors import HostStartFailed
 from local.node import NodeMissing
-from local.system import LocalSystem, Summary, local_system
+from local.system import LocalSystem, SettingsInTheWay, Summary, local_system
 from local.traces import Trace, TraceError, load_trace
 from local.view import watch
 
@@ -36,22 +36,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"notice: {notice}", file=sys.stderr)
     _log_to_file()
     minutes = min(options.minutes or len(trace.arrivals), len(trace.arrivals))
+    run = _run(trace, minutes, live=not options.json, with_host=not options.without_host)
     try:
-        summary = asyncio.run(_run(trace, minutes, live=not options.json))
-    except (AzuriteFailed, HostStartFailed, NodeMissing) as error:
+        summary = asyncio.run(run)
+    except (AzuriteFailed, HostStartFailed, NodeMissing, SettingsInTheWay) as error:
         print(error, file=sys.stderr)
         return 1
     print(json.dumps(dataclasses.asdict(summary), indent=None if options.json else 2))
     return 0
 
 
-async def _run(trace: Trace, minutes: int, *, live: bool) -> Summary:
+async def _run(trace: Trace, minutes: int, *, live: bool, with_host: bool) -> Summary:
     """The summary of the run; Ctrl-C and SIGTERM end it early, and cleanly."""
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, interrupted.set)
-    async with local_system(trace, minutes) as system:
+    async with local_system(trace, minutes, with_host=with_host) as system:
         system.seconds.start()
         viewer = asyncio.create_task(watch(system)) if live else None
         await _until_ended(system, interrupted)
@@ -81,6 +82,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--minutes", type=_positive, help="trace minutes to run (default: all)")
     parser.add_argument("--json", action="store_true", help="no view, one JSON object at the end")
+    parser.add_argument(
+        "--without-host",
+        action="store_true",
+        help="everything but the functions: run them with `func start` in another terminal",
+    )
     return parser.parse_args(arguments)
 
 

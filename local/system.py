@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,12 +23,14 @@ from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
 from local.stand_ins.twin import TwinLink
 from local.traces import Trace
 from local.workload import TwinClock, Workload, default_instance_rate
+from shared import wiring
 from shared.adapters.table_state import TableStateStore
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.model import EntryKind, LogEntry
 from shared.settings import Connection
 
 APP_DIR = Path(__file__).parent.parent
+LOCAL_SETTINGS = APP_DIR / "local.settings.json"
 CONFLICT_PROBABILITY = 0.1
 """Every tenth change is refused as if somebody else were changing the plan: ARM does that."""
 
@@ -53,6 +56,10 @@ class Summary:
     errors: int
 
 
+class SettingsInTheWay(Exception):
+    """A local.settings.json that somebody else wrote."""
+
+
 class StartableClock:
     """Seconds that stand still until ``start``: the trace waits for the functions host."""
 
@@ -75,7 +82,7 @@ class LocalSystem:
     workload: Workload
     link: TwinLink
     arm: ArmStandIn
-    host: FunctionsHost
+    host: FunctionsHost | None
     store: TableStateStore
     queues: QueueServiceClient
 
@@ -92,7 +99,7 @@ class LocalSystem:
         lines = await self.log()
         kinds = Counter(line.kind for line in lines)
         unattributed = await self.store.log(UNATTRIBUTED, LOG_LINES_MAX)
-        failures = sum(count.failures for count in self.host.counts.values())
+        failures = sum(count.failures for count in self.host.counts.values()) if self.host else 0
         return Summary(
             minutes=round(self.workload.minute, 2),
             arrivals=round(counters.arrivals, 2),
@@ -117,8 +124,13 @@ class LocalSystem:
 
 
 @asynccontextmanager
-async def local_system(trace: Trace, minutes: int) -> AsyncIterator[LocalSystem]:
-    """Start all of it, with the trace standing at its first minute; stop all of it at the end."""
+async def local_system(
+    trace: Trace, minutes: int, *, with_host: bool = True
+) -> AsyncIterator[LocalSystem]:
+    """Start all of it, with the trace standing at its first minute; stop all of it at the end.
+
+    Without a host the app's settings are in local.settings.json meanwhile, for ``func start``.
+    """
     arrivals = trace.arrivals[:minutes]
     rate = default_instance_rate(arrivals)
     seconds = StartableClock()
@@ -138,13 +150,36 @@ async def local_system(trace: Trace, minutes: int) -> AsyncIterator[LocalSystem]
         settings = profile.settings(
             rate, azurite.connection_string, bus.connection_string, arm.base_url
         )
-        host = FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json())
-        await stack.enter_async_context(host)
+        host = None
+        if with_host:
+            stack.push_async_callback(wiring.close)
+            host = FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json())
+            await stack.enter_async_context(host)
+        else:
+            stack.enter_context(local_settings_file(settings))
         store = TableStateStore(Connection("Storage", azurite.connection_string))
         stack.push_async_callback(store.close)
         queues = QueueServiceClient.from_connection_string(azurite.connection_string)
         await stack.enter_async_context(queues)
         yield LocalSystem(minutes, seconds, workload, link, arm, host, store, queues)
+
+
+@contextmanager
+def local_settings_file(settings: Mapping[str, str]) -> Iterator[None]:
+    """Write local.settings.json, and take it away again; never over one that is there."""
+    values = {"FUNCTIONS_WORKER_RUNTIME": "python", **settings}
+    document = json.dumps({"IsEncrypted": False, "Values": values}, indent=2)
+    try:
+        with LOCAL_SETTINGS.open("x", encoding="utf-8") as file:
+            file.write(document)
+    except FileExistsError as error:
+        raise SettingsInTheWay(
+            f"{LOCAL_SETTINGS.name} is there already; move it away, it would be overwritten"
+        ) from error
+    try:
+        yield
+    finally:
+        LOCAL_SETTINGS.unlink()
 
 
 def shrunk_host_json() -> HostConfig:

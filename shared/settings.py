@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 from croniter import croniter
 
 T = TypeVar("T")
+AZURITE_KEY = (  # the same for everybody, published by Microsoft
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
 INTERVAL = re.compile(r"(\d+\.)?\d{1,2}:[0-5]\d:[0-5]\d")
 
 
@@ -118,7 +121,7 @@ class Settings:
 
         found = Connection(
             name=name,
-            connection_string=self.environ.get(prefix, "").strip(),
+            connection_string=_spelled_out(self.environ.get(prefix, "").strip()),
             namespace=value("fullyQualifiedNamespace"),
             account=value("accountName"),
             queue_endpoint=value("queueServiceUri"),
@@ -163,6 +166,20 @@ def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]
         decision_log_days=reader.number("DecisionLogDays", 14, 0.01, 3650),
     )
     return settings, reader.problems
+
+
+def _spelled_out(connection_string: str) -> str:
+    """The short form for Azurite on its usual ports, which the Python clients do not know."""
+    if connection_string.lower().rstrip(";") != "usedevelopmentstorage=true":
+        return connection_string
+    endpoints = "".join(
+        f"{service}Endpoint=http://127.0.0.1:{port}/devstoreaccount1;"
+        for service, port in (("Blob", 10000), ("Queue", 10001), ("Table", 10002))
+    )
+    account = (
+        f"DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey={AZURITE_KEY};"
+    )
+    return account + endpoints
 
 
 class _Reader:

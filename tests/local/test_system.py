@@ -14,7 +14,6 @@ from local import profile
 from local.__main__ import LOG_FILE
 from local.system import APP_DIR, LocalSystem, local_system
 from local.traces import Trace, load_trace
-from shared import wiring
 from shared.autoscaling.model import EntryKind
 from tests.local.polling import until
 
@@ -35,7 +34,6 @@ async def test_thirty_minutes_of_a_trace_scale_out_and_in_again_with_every_step_
         await until(lambda: system.ended, MINUTES + 30)
         summary = await system.summary()
         await check_log(system)
-    await wiring.close()
     assert (summary.errors, summary.poison) == (0, 0)
     assert summary.arrivals == pytest.approx(sum(STEP_TRACE), rel=0.01)
     assert summary.decisions >= MINUTES * 0.8

@@ -1,0 +1,130 @@
+"""The documents are true: settings are all there, commands run, examples are valid."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared import settings
+from shared.autoscaling import Observation, Threshold
+from shared.autoscaling.decide import decide
+from shared.autoscaling.model import EntryKind
+from shared.autoscaling.validation import problems
+from tests.builders import NOW, resource, state
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RULES = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
+OF_THE_HOST = {"FUNCTIONS_WORKER_RUNTIME"}
+NOT_INSTALLED_HERE = ("func ",)
+
+
+class Asked(dict[str, str]):
+    """An environment that remembers what was asked for."""
+
+    def __init__(self, values: dict[str, str]) -> None:
+        super().__init__(values)
+        self.keys_asked: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.keys_asked.add(key)
+        return super().get(key, default)
+
+
+def known_settings() -> set[str]:
+    environ = Asked(EXAMPLE)
+    loaded = settings.load(environ)
+    loaded.single_resource()
+    loaded.connection("AzureWebJobsStorage")
+    by_host = {key for key in environ.keys_asked if "__" in key or key.startswith("AzureWebJobs")}
+    return environ.keys_asked - by_host | {"AzureWebJobsStorage"}
+
+
+def test_every_setting_stands_in_the_example_with_its_default() -> None:
+    assert set(EXAMPLE) == known_settings() | OF_THE_HOST
+    given = settings.load(EXAMPLE)
+    default = settings.load({})
+    for name in settings.Settings.__slots__:
+        if name != "environ":
+            assert getattr(given, name) == getattr(default, name), name
+
+
+def test_every_setting_stands_in_the_readme_and_no_other() -> None:
+    table = README.split("## Settings")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert documented == known_settings()
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_of_the_readme_is_one_that_exists(command: str) -> None:
+    if command.startswith(NOT_INSTALLED_HERE):
+        if shutil.which("func") is None:
+            assert "has not been run" in README, "what cannot be run here is said so"
+        return
+    if command.startswith("make "):
+        check = ["make", "--dry-run", "--always-make", *command.split()[1:]]
+    else:
+        check = [*re.sub(r"--minutes \d+", "--minutes 1", command).split(), "--help"]
+    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_links_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            if "://" not in link:
+                assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def python_blocks(text: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_rules_of_the_readme_are_valid_and_decide() -> None:
+    names: dict[str, Any] = {}
+    exec(python_blocks(README)[0], names)
+    (declared,) = names["resources"](settings.load(EXAMPLE))
+    assert problems([declared]) == []
+    busy = resource(metrics=declared.metrics | resource().metrics, policy=declared.policy)
+    assert decide(busy, state([200]), NOW).desired == 4
+
+
+def test_the_rules_of_the_rules_page_decide() -> None:
+    names: dict[str, Any] = {"Observation": Observation, "Threshold": Threshold}
+    exec("from shared.autoscaling import *", names)
+    blocks = python_blocks(RULES)
+    assert len(blocks) == 3
+    for block in blocks:
+        exec(block, names)
+    assert decide(resource(policy=names["by_hour"]), state(), NOW).desired == 5
+    assert decide(resource(policy=names["relative"]), state([200] * 5), NOW).desired == 3
+    assert decide(resource(policy=names["relative"]), state([10] * 5), NOW).desired == 1
+    assert decide(resource(policy=names["relative"]), state(), NOW).desired == 2
+
+
+def test_operations_explains_every_kind_of_log_entry() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == {str(k) for k in EntryKind}
+
+
+def test_development_files_are_not_deployed() -> None:
+    ignored = set((ROOT / ".funcignore").read_text().split())
+    deployed = {"function_app.py", "host.json", "scaling_rules.py", "shared", "requirements.txt"}
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    top = {line.split("/")[0] for line in tracked.stdout.splitlines()} or deployed
+    assert top - ignored == deployed
