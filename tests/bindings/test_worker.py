@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.storage.queue.aio import QueueClient
@@ -21,8 +21,8 @@ from local.system import APP_DIR, shrunk_host_json
 from shared import wiring
 from shared.adapters.table_state import TableStateStore
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.messages import encode_action, encode_metric
-from shared.autoscaling.model import EntryKind, Metric, MetricValue, ScaleAction
+from shared.autoscaling.messages import decode_metric, encode_action, encode_metric
+from shared.autoscaling.model import EntryKind, LogEntry, Metric, MetricValue, ScaleAction
 from shared.settings import Connection
 
 NAMES = {
@@ -107,22 +107,49 @@ async def test_every_function_is_indexed_and_runs_once_for_real(
     assert arm.plan(profile.PLAN).capacity == 6
 
 
-@pytest.mark.parametrize("bad", ["%%% neither base64 nor JSON", '{"schema_version":2}'])
-async def test_a_bad_message_ends_in_the_log_and_the_rest_of_the_batch_goes_on(
-    host: FunctionsHost, store: TableStateStore, azurite: Azurite, bad: str
+def sample(value: float = 5, seconds_ahead: float = 0, **changes: str) -> str:
+    time = datetime.now(UTC) + timedelta(seconds=seconds_ahead)
+    return encode_metric(
+        Metric(
+            changes.get("resource", profile.PLAN.name),
+            changes.get("name", BACKLOG),
+            MetricValue(time, value),
+        )
+    )
+
+
+def bad_messages() -> dict[str, str]:
+    """What may arrive, and what the decision log is to say about it."""
+    return {
+        "%%% neither base64 nor JSON": "neither JSON nor JSON in base64",
+        '{"schema_version":2}': "schema_version is 2",
+        sample(float("nan")): "a finite number ≥ 0 is needed",
+        sample(-1): "a finite number ≥ 0 is needed",
+        sample(seconds_ahead=7200): "in the future",
+        sample(resource="nobody"): "not declared in scaling_rules.py",
+        sample(name="nothing"): "not declared in scaling_rules.py",
+    }
+
+
+async def test_bad_messages_end_in_the_log_and_the_rest_of_the_batch_goes_on(
+    host: FunctionsHost, store: TableStateStore, azurite: Azurite
 ) -> None:
-    good = Metric(profile.PLAN.name, BACKLOG, MetricValue(datetime.now(UTC), 5))
+    bad, good = bad_messages(), sample()
+    key = f"{BACKLOG}-{int(decode_metric(good).value.time.timestamp() * 1_000_000)}"
 
-    async def written_down() -> bool:
-        return bad in [line.body for line in await store.log(UNATTRIBUTED)]
+    async def log() -> list[LogEntry]:
+        return await store.log(UNATTRIBUTED) + await store.log(profile.PLAN.name)
 
-    async def decided() -> bool:
-        key = f"{BACKLOG}-{int(good.value.time.timestamp() * 1_000_000)}"
-        return key in [line.entry_id for line in await store.log(profile.PLAN.name)]
+    async def all_processed() -> bool:
+        lines = await log()
+        return key in [e.entry_id for e in lines] and set(bad) <= {e.body for e in lines}
 
     queue = QueueClient.from_connection_string(azurite.connection_string, "metrics")
     async with queue:
-        await queue.send_message(bad)
-        await queue.send_message(encode_metric(good))
-        await until(decided)
-        await until(written_down)
+        for body in [*bad, good]:
+            await queue.send_message(body)
+        await until(all_processed)
+    reasons = {e.body: e.reason for e in await log() if e.body in bad}
+    assert all(why in reasons[body] for body, why in bad.items()), reasons
+    samples = (await store.load(profile.PLAN.name)).state.histories[BACKLOG].samples
+    assert all(0 <= s.value <= 500 and s.time <= datetime.now(UTC) for s in samples)

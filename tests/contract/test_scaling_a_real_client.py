@@ -1,0 +1,109 @@
+"""One decision, one change: the scaler and the reconciler with the real ARM client under faults."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from local.stand_ins import arm_errors
+from local.stand_ins.arm import ArmStandIn
+from local.stand_ins.loopback_server import HANG, LOST_REPLY, Fault
+from local.stand_ins.plans import P1V3, Plan
+from shared.adapters.app_service import AppServiceControl
+from shared.adapters.memory import MemoryStateStore
+from shared.autoscaling.actions import ActionTiming
+from shared.autoscaling.flows import reconciler, scaler, scaling_logic
+from shared.autoscaling.model import (
+    CAPACITY_METRIC,
+    ActionStatus,
+    EntryKind,
+    Metric,
+    MetricValue,
+    ScaleAction,
+)
+from tests.builders import resource
+from tests.contract.test_azure_adapters import ID, loaded
+
+RESOURCES = {"plan-1": resource()}
+TIMING = ActionTiming()
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+class Scene:
+    """A decision to go from two to three instances, and a clock to turn."""
+
+    def __init__(self, arm: ArmStandIn, control: AppServiceControl) -> None:
+        self.arm, self.control, self.now = arm, control, START
+        self.store = MemoryStateStore(lambda: self.now)
+
+    async def decide(self) -> ScaleAction:
+        action = None
+        for name, value in ((CAPACITY_METRIC, 2.0), *[("backlog", 500.0)] * 5):
+            self.now += timedelta(seconds=15)
+            sample = Metric("plan-1", name, MetricValue(self.now, value))
+            action = await scaling_logic.run(sample, RESOURCES, self.store)
+        assert action is not None
+        return action
+
+    async def scale(self, action: ScaleAction) -> EntryKind:
+        return await scaler.run(action, RESOURCES, self.store, self.control, TIMING)
+
+    async def reconcile(self) -> list[ScaleAction]:
+        self.now += timedelta(seconds=60)
+        return await reconciler.run(RESOURCES.values(), self.store, self.control, TIMING)
+
+    @property
+    def accepted(self) -> list[int | None]:
+        return [put.capacity for put in self.arm.puts if put.accepted]
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with ArmStandIn([Plan(ID, capacity=2, sku=P1V3)], retry_after_seconds=0) as arm:
+        control = AppServiceControl(loaded(ArmEndpoint=arm.base_url, ArmTimeoutSeconds="1"))
+        yield Scene(arm, control)
+        await control.close()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        arm_errors.ANOTHER_OPERATION,
+        arm_errors.NO_INSTANCES,
+        arm_errors.throttled(30),
+        arm_errors.SERVER_ERROR,
+        HANG,
+        LOST_REPLY,
+    ],
+)
+async def test_what_may_pass_is_tried_again_and_scales_once(scene: Scene, fault: Fault) -> None:
+    action = await scene.decide()
+    scene.arm.fail_next(fault)
+    assert await scene.scale(action) is EntryKind.DEFERRED
+    for again in await scene.reconcile():
+        assert again == action
+        assert await scene.scale(again) is EntryKind.CONFIRMED
+    assert scene.accepted == [3]
+    desired = (await scene.store.load("plan-1")).state.desired
+    assert desired is not None
+    assert desired.status is ActionStatus.CONFIRMED
+
+
+@pytest.mark.parametrize("fault", [arm_errors.FORBIDDEN, arm_errors.NOT_FOUND])
+async def test_what_stays_is_reported_and_frees_the_resource(scene: Scene, fault: Fault) -> None:
+    action = await scene.decide()
+    scene.arm.fail_next(fault)
+    assert await scene.scale(action) is EntryKind.FAILED
+    assert await scene.reconcile() == []
+    line = (await scene.store.log("plan-1"))[0]
+    assert "plan-1: 40" in line.reason
+    assert scene.accepted == []
+
+
+async def test_a_redelivered_action_scales_nothing(scene: Scene) -> None:
+    action = await scene.decide()
+    assert await scene.scale(action) is EntryKind.CONFIRMED
+    assert await scene.scale(action) is EntryKind.IGNORED
+    assert scene.accepted == [3]
