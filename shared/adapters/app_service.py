@@ -110,7 +110,9 @@ def _detail(error: AzureError) -> str:
     App Service answers ``{"Code", "Message", "Details"}``, which the client does not read.
     """
     text = str(error.message)
-    if isinstance(error, HttpResponseError) and error.response is not None and not error.error:
+    if isinstance(error, HttpResponseError) and error.error is not None:
+        text = str(error.error.message)
+    elif isinstance(error, HttpResponseError) and error.response is not None:
         with suppress(ValueError, KeyError, TypeError):
             text = str(json.loads(error.response.text())["Message"])
     return " ".join(text.split())[:DETAIL_LENGTH_MAX]

@@ -11,6 +11,7 @@ from shared.adapters.state_changes import DESIRED_ROW, METRIC_PREFIX, changed_ro
 from shared.autoscaling.errors import ReadFailed, StateConflict
 from shared.autoscaling.model import (
     CapacityTarget,
+    EntryKind,
     LogEntry,
     MetricSource,
     MetricValue,
@@ -85,8 +86,9 @@ class MemoryStateStore:
         self._states[resource_name] = replace(state, override=override)
 
 
-def _newest_first(entry: LogEntry) -> tuple[float, int, str]:
-    return -entry.time.timestamp(), -(entry.epoch or 0), entry.entry_id
+def _newest_first(entry: LogEntry) -> tuple[float, int, bool, str]:
+    decision = entry.kind is EntryKind.DECISION
+    return -entry.time.timestamp(), -(entry.epoch or 0), decision, entry.entry_id
 
 
 class MemoryCapacityControl:

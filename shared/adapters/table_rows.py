@@ -63,10 +63,12 @@ def state_row(resource_name: str, key: str, value: History | Desired) -> Row:
 def log_key(entry: LogEntry) -> str:
     """Newest first in the table's order; the same entry has the same key.
 
-    The server's clock ticks in seconds: within one, the newer epoch comes first.
+    The server's clock ticks in seconds: within one, the newer epoch comes first, and what became
+    of an action before the decision on it.
     """
     epoch = EPOCHS_MAX - (entry.epoch or 0)
-    return f"{log_key_start(entry.time)}{epoch:09d}|{entry.entry_id}"
+    rank = int(entry.kind is EntryKind.DECISION)
+    return f"{log_key_start(entry.time)}{epoch:09d}|{rank}|{entry.entry_id}"
 
 
 def log_key_start(time: datetime) -> str:

@@ -164,6 +164,14 @@ async def test_within_a_second_the_newer_epoch_comes_first(store: StateStore, na
     assert [e.epoch for e in await store.log(name)] == [11, 10, 9]
 
 
+async def test_within_a_second_the_outcome_comes_before_its_decision(
+    store: StateStore, name: str
+) -> None:
+    await store.record(entry(name, "z-confirmed", kind=EntryKind.CONFIRMED))
+    await store.record(entry(name, "a-decision"))
+    assert [e.entry_id for e in await store.log(name)] == ["z-confirmed", "a-decision"]
+
+
 async def test_recording_twice_records_once(store: StateStore, name: str) -> None:
     await store.record(entry(name))
     await store.record(entry(name))
