@@ -1,6 +1,7 @@
 """Queue clients that share their connections, and the one way to send."""
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+from azure.core.pipeline.transport import AioHttpTransport
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 # The SDK waits 15 s before its first retry, which on one machine only hides a stopped emulator.
@@ -31,7 +32,11 @@ class StorageQueues:
     def _service(self, connection_string: str) -> QueueServiceClient:
         if connection_string not in self._services:
             self._services[connection_string] = QueueServiceClient.from_connection_string(
-                connection_string, initial_backoff=_RETRY_AFTER_SECONDS, increment_base=2
+                connection_string,
+                initial_backoff=_RETRY_AFTER_SECONDS,
+                increment_base=2,
+                # There is no proxy to loopback; asking for one costs each request a thread.
+                transport=AioHttpTransport(use_env_settings=False),
             )
         return self._services[connection_string]
 

@@ -106,7 +106,8 @@ class ServiceBusAdminStandIn(LoopbackServer):
 
     def _entry(self, entity: Entity) -> str:
         counts = self.counts.counts(entity.path) or EntityCounts()
-        subscription_count = len(self.entities.subscriptions(entity.path))
+        is_topic = entity.kind is Kind.TOPIC
+        subscription_count = len(self.entities.subscriptions(entity.path)) if is_topic else 0
         return atom.entry(entity, counts, subscription_count, self.base_url)
 
     def _put(self, request: Request, path: str) -> Reply:

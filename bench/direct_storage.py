@@ -1,0 +1,134 @@
+"""What storage itself can do: the operations of scaling_logic, by the client libraries alone.
+
+No functions host and no decision: each message is received in a batch, its resource's range is
+read, two rows are written in one transaction, and the message is deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from azure.data.tables import UpdateMode
+from azure.data.tables.aio import TableClient
+from azure.storage.queue import QueueMessage
+from azure.storage.queue.aio import QueueClient
+
+from bench import fleet
+from bench.filled_storage import QUEUE_NAME, state_store
+from bench.lean_transport import lean_transport
+from shared.adapters.table_rows import LOG_PREFIX, STATE_START
+from shared.adapters.table_state import TABLE_NAME
+from shared.autoscaling.flows import scaling_logic
+
+LEASE_SECONDS = 600
+TEMPLATE = fleet.resource("template")
+RANGE = "PartitionKey eq @resource and RowKey ge @start"
+
+Work = Callable[[QueueMessage], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What one decision writes, to be written again under other keys."""
+
+    metric: Mapping[str, Any]
+    log: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The clients of one storage account."""
+
+    queue: QueueClient
+    table: TableClient
+
+
+@asynccontextmanager
+async def open_storage(connection_string: str) -> AsyncIterator[Storage]:
+    """Both clients, open for the block."""
+    queue = QueueClient.from_connection_string(
+        connection_string, QUEUE_NAME, transport=lean_transport()
+    )
+    table = TableClient.from_connection_string(
+        connection_string, TABLE_NAME, transport=lean_transport()
+    )
+    async with queue, table:
+        yield Storage(queue, table)
+
+
+async def product_rows(connection_string: str, storage: Storage) -> Rows:
+    """Rows of the product's own making, with half the samples that a resource ends with."""
+    now = datetime.now(UTC)
+    ages = reversed(range(fleet.SAMPLES_PER_RESOURCE // 2))
+    samples = [fleet.sample(TEMPLATE.name, now - timedelta(seconds=age)) for age in ages]
+    async with state_store(connection_string) as store:
+        for metric in [fleet.capacity(TEMPLATE.name, now), *samples]:
+            await scaling_logic.run(metric, {TEMPLATE.name: TEMPLATE}, store)
+    query = storage.table.query_entities(f"PartitionKey eq '{TEMPLATE.name}'")
+    rows = {row["RowKey"]: dict(row) async for row in query}
+    logged = [row for key, row in rows.items() if key.startswith(LOG_PREFIX)]
+    longest = max(logged, key=lambda row: len(row["reason"]))  # the first samples decide nothing
+    return Rows(metric=rows[f"metric|{fleet.METRIC_NAME}"], log=longest)
+
+
+def decision_work(storage: Storage, rows: Rows) -> Work:
+    """One range query and one transaction of two rows."""
+
+    async def work(message: QueueMessage) -> None:
+        resource = json.loads(message.content)["resource_name"]
+        found = storage.table.query_entities(
+            RANGE, parameters={"resource": resource, "start": STATE_START}
+        )
+        assert [row async for row in found]
+        metric = {**rows.metric, "PartitionKey": resource}
+        log = {**rows.log, "PartitionKey": resource, "RowKey": LOG_PREFIX + message.id}
+        await storage.table.submit_transaction(
+            [("upsert", metric, {"mode": UpdateMode.REPLACE}), ("create", log)]
+        )
+
+    return work
+
+
+async def no_work(_message: QueueMessage) -> None:
+    """Receive and delete only."""
+
+
+class Drain:
+    """Workers that empty a queue; each holds one message at a time."""
+
+    def __init__(self, queue: QueueClient, work: Work, batch_size: int) -> None:
+        self._queue = queue
+        self._work = work
+        self._batch_size = batch_size
+        self._received: list[QueueMessage] = []
+        self._receiving = asyncio.Lock()
+        self.done = 0
+
+    async def run(self, workers: int) -> None:
+        await asyncio.gather(*[self._empty() for _ in range(workers)])
+
+    async def _empty(self) -> None:
+        while message := await self._next():
+            await self._work(message)
+            self.done += 1  # as the host counts: the work is done, the delete is still to come
+            await self._queue.delete_message(message)
+
+    async def _next(self) -> QueueMessage | None:
+        async with self._receiving:
+            if not self._received:
+                self._received = await self._receive()
+            return self._received.pop(0) if self._received else None
+
+    async def _receive(self) -> list[QueueMessage]:
+        pages = self._queue.receive_messages(
+            messages_per_page=self._batch_size, visibility_timeout=LEASE_SECONDS
+        ).by_page()
+        async for page in pages:
+            return [message async for message in page]
+        return []

@@ -1,0 +1,70 @@
+"""Fresh storage with every message of the fleet in the queue, and each plan's capacity known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from azure.storage.queue.aio import QueueClient
+
+from bench import fleet
+from bench.lean_transport import lean_transport
+from local.azurite import Azurite
+from shared.adapters.table_state import TableStateStore
+from shared.autoscaling.flows import scaling_logic
+from shared.settings import Connection
+
+QUEUE_NAME = "metrics"
+SENDERS = 16
+
+
+@asynccontextmanager
+async def filled_storage() -> AsyncIterator[str]:
+    """The connection string of an emulator of its own: what an earlier run left slows the next."""
+    with Azurite() as azurite:
+        now = datetime.now(UTC)
+        await _write_capacities(azurite.connection_string, now)
+        await _send_messages(azurite.connection_string, now)
+        yield azurite.connection_string
+
+
+async def decision_count(connection_string: str) -> int:
+    """How many decisions stand in the table, over all resources."""
+    async with state_store(connection_string) as store:
+        logs = [await store.log(each.name, limit=1_000) for each in fleet.resources()]
+    return sum(map(len, logs))
+
+
+@asynccontextmanager
+async def state_store(connection_string: str) -> AsyncIterator[TableStateStore]:
+    """The product's own store, closed at the end."""
+    store = TableStateStore(Connection("Storage", connection_string))
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def _write_capacities(connection_string: str, now: datetime) -> None:
+    resources = {each.name: each for each in fleet.resources()}
+    async with state_store(connection_string) as store:
+        await store.load("nobody")  # the table is made by whoever comes first
+        runs = [scaling_logic.run(each, resources, store) for each in fleet.capacities(now)]
+        await asyncio.gather(*runs)
+
+
+async def _send_messages(connection_string: str, now: datetime) -> None:
+    messages = fleet.messages(now)
+    client = QueueClient.from_connection_string(
+        connection_string, QUEUE_NAME, transport=lean_transport()
+    )
+    async with client as queue:
+        await queue.create_queue()
+        await asyncio.gather(*[_send(queue, messages) for _ in range(SENDERS)])
+
+
+async def _send(queue: QueueClient, messages: Iterator[str]) -> None:
+    for message in messages:  # every sender takes the next one of the same iterator
+        await queue.send_message(message)

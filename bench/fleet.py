@@ -1,0 +1,54 @@
+"""The resources that the host is measured with, and the messages of their metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
+from shared.autoscaling.messages import encode_metric
+from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
+
+RESOURCE_COUNT = 50
+SAMPLES_PER_RESOURCE = 20
+MESSAGE_COUNT = RESOURCE_COUNT * SAMPLES_PER_RESOURCE
+METRIC_NAME = "backlog"
+STEP = timedelta(seconds=15)
+BETWEEN_THRESHOLDS = 50
+
+
+def resources() -> Sequence[Resource]:
+    """Plans with one metric and the rule of the original each."""
+    return [resource(f"plan-{number}") for number in range(RESOURCE_COUNT)]
+
+
+def capacities(now: datetime) -> Sequence[Metric]:
+    """One capacity a resource: before it is known there is nothing to decide."""
+    return [capacity(each.name, now) for each in resources()]
+
+
+def messages(now: datetime) -> Iterator[str]:
+    """Every sample of every resource, in the order in which the collector sends them."""
+    for number in range(SAMPLES_PER_RESOURCE):
+        time = now - STEP * (SAMPLES_PER_RESOURCE - number)
+        for each in resources():
+            yield encode_metric(sample(each.name, time))
+
+
+def capacity(resource_name: str, now: datetime) -> Metric:
+    """What a plan is set to."""
+    return Metric(resource_name, CAPACITY_METRIC, MetricValue(now - STEP, 2))
+
+
+def sample(resource_name: str, time: datetime) -> Metric:
+    """A sample that leads to a decision to hold, as nearly all samples do."""
+    return Metric(resource_name, METRIC_NAME, MetricValue(time, BETWEEN_THRESHOLDS))
+
+
+def resource(name: str) -> Resource:
+    return Resource(
+        name=name,
+        target=AppServicePlan("00000000-0000-0000-0000-000000000001", "bench", name),
+        metrics={METRIC_NAME: ServiceBusSubscription("orders", name)},
+        policy=Threshold(METRIC_NAME, upper=100, lower=10),
+    )

@@ -1,0 +1,93 @@
+"""collect: how long metric_collector takes to read many sources that answer in 50 ms each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+from bench.measurement import Measurement
+from bench.repeats import medians
+from bench.service_bus_process import service_bus, sources
+from shared.adapters.readers import AzureReader
+from shared.autoscaling import AppServicePlan, Resource, Threshold
+from shared.autoscaling.flows import metric_collector
+from shared.autoscaling.model import CapacityTarget, MetricSource, MetricValue
+from shared.autoscaling.ports import MetricReader
+from shared.settings import Connection
+
+ANSWER_SECONDS = 0.05
+FEW, MANY = 200, 1_000
+TIMEOUT_SECONDS = 30.0
+
+
+def measure(repeats: int = 3) -> Iterator[Measurement]:
+    """Seconds for 200 sources beside those of 200 pauses, and how the cost of a source grows."""
+    few, many, pauses = asyncio.run(_measured(repeats))
+    yield Measurement(
+        f"collect.{FEW}_sources",
+        few,
+        "s",
+        pauses,
+        "≤ 1",
+        f"through the Service Bus SDK; baseline: {FEW} pauses of {ANSWER_SECONDS:g} s instead",
+    )
+    yield Measurement(
+        f"collect.ms_per_source_of_{MANY}",
+        many / MANY * 1_000,
+        "ms/source",
+        few / FEW * 1_000,
+        "ratio ≤ 1.1",
+        f"baseline: the same at {FEW} sources",
+    )
+
+
+async def _measured(repeats: int) -> Sequence[float]:
+    with service_bus(MANY, ANSWER_SECONDS) as connection_string:
+        reader = AzureReader(partial(Connection, connection_string=connection_string), Pauses())
+        runs = [
+            partial(_seconds, FEW, reader),
+            partial(_seconds, MANY, reader),
+            partial(_seconds, FEW, Pauses()),
+        ]
+        for run in runs:
+            await run()  # the first one connects, as it does once in the life of an instance
+        try:
+            return await medians(runs, repeats=repeats)
+        finally:
+            await reader.close()
+
+
+class Pauses:
+    """A source, or a plan's capacity, that takes its time and nothing else."""
+
+    async def read(self, _source: object) -> MetricValue:
+        await asyncio.sleep(ANSWER_SECONDS)
+        return MetricValue(datetime.now(UTC), 2)
+
+    async def change(self, target: CapacityTarget, capacity: int) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None: ...
+
+
+async def _seconds(source_count: int, reader: MetricReader) -> float:
+    started = time.perf_counter()
+    collection = await metric_collector.run([_resource(source_count)], reader, TIMEOUT_SECONDS)
+    seconds = time.perf_counter() - started
+    assert not collection.failures, collection.failures[0]
+    return seconds
+
+
+def _resource(source_count: int) -> Resource:
+    metrics: dict[str, MetricSource] = {
+        f"backlog-{number}": source for number, source in enumerate(sources(source_count))
+    }
+    return Resource(
+        name="workers",
+        target=AppServicePlan("00000000-0000-0000-0000-000000000001", "bench", "workers"),
+        metrics=metrics,
+        policy=Threshold("backlog-0", upper=100, lower=10),
+    )

@@ -1,0 +1,65 @@
+"""decide: how many decisions one core makes, without any input or output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+from bench.measurement import Measurement
+from bench.repeats import calls_per_second
+from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
+from shared.autoscaling.decide import decide
+from shared.autoscaling.model import CAPACITY_METRIC, History, Metric, MetricValue, ScalingState
+from shared.autoscaling.samples import merge
+
+SAMPLES = 40
+"""Ten minutes of one sample every 15 s: the app's own defaults."""
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+STEP = timedelta(seconds=15)
+UNIT = "decisions/s"
+BASELINE = f"baseline: mean and maximum of the same {SAMPLES} floats, inline"
+
+RESOURCE = Resource(
+    name="workers",
+    target=AppServicePlan("00000000-0000-0000-0000-000000000001", "bench", "workers"),
+    metrics={"backlog": ServiceBusSubscription("orders", "billing")},
+    policy=Threshold("backlog", upper=100, lower=10),
+)
+VALUES = [50.0 + position % 7 for position in range(SAMPLES)]
+
+
+def measure(repeats: int = 9, calls: int = 5_000) -> Iterator[Measurement]:
+    """Decisions a second, beside the arithmetic that no implementation in Python can leave out."""
+    operations = (_decision(), _merge_and_decision(), _mean_and_maximum)
+    decisions, merges, limit = calls_per_second(operations, repeats=repeats, calls=calls)
+    yield Measurement("decide.decisions", decisions, UNIT, limit, "≥ 50000", BASELINE)
+    yield Measurement("decide.merge_and_decide", merges, UNIT, limit, note=BASELINE)
+
+
+def _decision() -> Callable[[], object]:
+    state = _state(SAMPLES)
+    return lambda: decide(RESOURCE, state, NOW)
+
+
+def _merge_and_decision() -> Callable[[], object]:
+    before = _state(SAMPLES - 1)
+    newest = Metric(RESOURCE.name, "backlog", MetricValue(NOW, VALUES[-1]))
+
+    def run() -> object:
+        merged = merge(before, newest, NOW, RESOURCE.window_seconds)
+        return decide(RESOURCE, merged.state, NOW)
+
+    return run
+
+
+def _mean_and_maximum() -> object:
+    return sum(VALUES) / len(VALUES), max(VALUES)
+
+
+def _state(sample_count: int) -> ScalingState:
+    """The window after its first ``sample_count`` samples."""
+    times = [NOW - STEP * (SAMPLES - 1 - position) for position in range(sample_count)]
+    backlog = tuple(map(MetricValue, times, VALUES))
+    capacity = (MetricValue(NOW, 2),)
+    return ScalingState({"backlog": History(backlog), CAPACITY_METRIC: History(capacity)})

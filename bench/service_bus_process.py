@@ -1,0 +1,55 @@
+"""A Service Bus stand-in in a process of its own, so that it takes no time of the one measured.
+
+``python -m bench.service_bus_process SOURCES DELAY_SECONDS`` runs one until its input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
+from shared.autoscaling.model import ServiceBusSubscription
+
+SUBSCRIPTIONS_PER_TOPIC = 10
+
+
+def sources(count: int) -> Sequence[ServiceBusSubscription]:
+    """The subscriptions that a stand-in of ``count`` sources knows, each a different one."""
+    return [
+        ServiceBusSubscription(
+            f"topic-{number // SUBSCRIPTIONS_PER_TOPIC}",
+            f"subscription-{number % SUBSCRIPTIONS_PER_TOPIC}",
+        )
+        for number in range(count)
+    ]
+
+
+@contextmanager
+def service_bus(source_count: int, delay_seconds: float) -> Iterator[str]:
+    """A running stand-in's connection string; every answer takes ``delay_seconds`` and the work."""
+    command = [sys.executable, "-m", __name__, str(source_count), str(delay_seconds)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.communicate()  # the end of its input
+
+
+async def _serve(source_count: int, delay_seconds: float) -> None:
+    stand_in = ServiceBusAdminStandIn()
+    stand_in.delay_seconds = delay_seconds
+    for source in sources(source_count):
+        stand_in.declare_topic(source.topic)
+        stand_in.declare_subscription(source.topic, source.subscription)
+    async with stand_in:
+        print(stand_in.connection_string, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(int(sys.argv[1]), float(sys.argv[2])))
