@@ -1,0 +1,144 @@
+"""The app's own pure code, fed minute by minute: what the functions do, without their storage.
+
+Nothing is decided here. Samples go through ``merge``, decisions through ``decide``, orders through
+the life of ``actions``, just as in the flows of ``shared.autoscaling``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from backtest.arena import Plan
+from shared.autoscaling.actions import (
+    ActionTiming,
+    Settlement,
+    action_of,
+    confirm_if_observed,
+    reason_to_ignore,
+    reconcile,
+    request,
+    settle,
+)
+from shared.autoscaling.decide import decide
+from shared.autoscaling.model import (
+    CAPACITY_METRIC,
+    Decision,
+    EntryKind,
+    Metric,
+    MetricSource,
+    MetricValue,
+    Resource,
+    ScaleAction,
+    ScalingState,
+    StorageQueue,
+)
+from shared.autoscaling.samples import MergeOutcome, merge
+
+PATIENCE = ActionTiming(
+    resend_seconds=60, retry_seconds=15, failure_hold_seconds=60, deadline_seconds=600
+)
+"""The settings' defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A decision that was applied, for plots and for the curious."""
+
+    minute: int
+    decision: Decision
+
+
+class App:
+    """One resource under its rules. ``plan`` is where its orders go."""
+
+    def __init__(self, resource: Resource, plan: Plan, timing: ActionTiming = PATIENCE) -> None:
+        self.resource = resource
+        self.plan = plan
+        self.timing = timing
+        self.state = ScalingState()
+        self.orders: list[Order] = []
+        self.rule_error = ""
+        self.false_alarms = 0
+        self._backlog_metrics = tuple(n for n, s in resource.metrics.items() if counts_backlog(s))
+        self._idle_metrics = tuple(n for n, s in resource.metrics.items() if not counts_backlog(s))
+
+    def begin(self, minute: int, now: datetime) -> None:
+        """What was ordered for this minute is there, and the scaler reads it back."""
+        if self.plan.begin(minute):
+            self.arrived(now)
+
+    def end(self, minute: int, now: datetime, backlog: float) -> None:
+        """The collector takes its samples; the timer of the reconciler comes round."""
+        name = self.resource.name
+        capacity = MetricValue(now, float(self.plan.capacity))
+        self.receive(Metric(name, CAPACITY_METRIC, capacity), minute, now)
+        for metric in self._idle_metrics:
+            self.receive(Metric(name, metric, MetricValue(now, 0.0)), minute, now)
+        for metric in self._backlog_metrics:
+            self.receive(Metric(name, metric, MetricValue(now, backlog)), minute, now)
+        self.reconcile(minute, now)
+
+    def receive(self, metric: Metric, minute: int, now: datetime) -> None:
+        """What the function ``scaling_logic`` does with one message."""
+        resource = self.resource
+        merged = merge(self.state, metric, now, resource.window_seconds, resource.history_seconds)
+        self.state = merged.state
+        if merged.outcome is not MergeOutcome.ACCEPTED:
+            return
+        if metric.name == CAPACITY_METRIC:
+            self.state = confirm_if_observed(merged.state, metric.value)
+            return
+        decision = decide(resource, merged.state, now)
+        self.decided(decision, now)
+        if decision.applies:
+            desired = request(decision, merged.state.desired)
+            self.state = replace(merged.state, desired=desired)
+            self.orders.append(Order(minute, decision))
+            self.carry_out(action_of(resource.name, desired), minute, now)
+
+    def decided(self, decision: Decision, now: datetime) -> None:
+        """Look at a decision; a rule that raises is held, and must not stay unseen here."""
+        if not self.rule_error and decision.candidates and decision.candidates[0].rule == "error":
+            self.rule_error = f"{decision.reason} (first at {now:%Y-%m-%d %H:%M})"
+
+    def carry_out(self, action: ScaleAction, minute: int, now: datetime) -> None:
+        """What the function ``scaler`` does up to waiting for the plan."""
+        if reason_to_ignore(self.resource, self.state, action, now) is None:
+            self.plan.order(action.target, minute)
+
+    def arrived(self, now: datetime) -> None:
+        """What the function ``scaler`` does when the plan has done what was asked for."""
+        desired = self.state.desired
+        if desired is not None and self.plan.capacity == desired.target:
+            self.settle(Settlement(EntryKind.CONFIRMED, "capacity changed"), now)
+
+    def settle(self, settlement: Settlement, now: datetime) -> None:
+        if self.state.desired is None:
+            return
+        settled = settle(self.state.desired, settlement, now, self.timing)
+        if settled is not None:
+            self.state = replace(self.state, desired=settled)
+
+    def reconcile(self, minute: int, now: datetime) -> None:
+        """What the function ``reconciler`` does. Without anything pending there is nothing."""
+        if self.state.desired is None or not self.state.desired.pending:
+            return
+        found = reconcile(self.resource, self.state, self.plan.capacity, now, self.timing)
+        if found.desired is not None:
+            self.state = replace(self.state, desired=found.desired)
+        if found.entry is not None and found.entry.kind is EntryKind.MANUAL_CHANGE:
+            self.false_alarms += 1  # nobody but the app changes the plan here
+        if found.action is not None:
+            self.carry_out(found.action, minute, now)
+
+
+def counts_backlog(source: MetricSource) -> bool:
+    """True for what counts waiting items; dead letters and scheduled messages are none here."""
+    return isinstance(source, StorageQueue) or getattr(source, "count", None) == "active"
+
+
+def metrics_seen(resource: Resource) -> Mapping[str, str]:
+    """What the arena feeds to each metric, for a human."""
+    return {n: "backlog" if counts_backlog(s) else "0" for n, s in resource.metrics.items()}

@@ -1,0 +1,48 @@
+"""``python -m backtest``: from the command line to a report, a JSON object and a plot."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from backtest import options as command_line
+from backtest.errors import BacktestError
+from backtest.progress import Progress
+from backtest.report import show
+from backtest.rules_file import load_rules
+from backtest.study import Study, study
+from backtest.workload import load_workload
+
+FAILED, UNUSABLE = 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0, 1 where faults broke a safety rule, 2 where the input cannot be used."""
+    options = command_line.parse(arguments)
+    try:
+        found = _study(options)
+        _tell(found, options)
+    except BacktestError as error:
+        Console(stderr=True, soft_wrap=True).print(
+            f"python -m backtest: {error}", markup=False, highlight=False
+        )
+        return UNUSABLE
+    return 0
+
+
+def _study(options: argparse.Namespace) -> Study:
+    rules = load_rules(options.rules, options.resource)
+    workload = load_workload(options.trace)
+    arena = command_line.arena_of(options, workload)
+    return study(arena, workload, rules, Progress())
+
+
+def _tell(found: Study, options: argparse.Namespace) -> None:
+    if options.json:
+        sys.stdout.write(json.dumps(found.as_dict(), ensure_ascii=False) + "\n")
+    else:
+        show(found, Console())

@@ -1,0 +1,101 @@
+"""The command line: what is asked for, checked as far as it can be without the trace."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from backtest.arena import Arena, usual_rate
+from backtest.workload import Workload
+
+PLOT_KINDS = (".png", ".html")
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m backtest",
+        description="Replay a trace through the scaling rules, beside well-known autoscalers and "
+        "the best possible schedule. Exit code 1: a safety rule was broken under --faults; "
+        "2: trace, rules or options cannot be used.",
+        epilog="python -m backtest tune TRACE... --rules FILE fits the rules' numbers.",
+    )
+    parser.add_argument("trace", type=Path, nargs="?", help="CSV with the columns time,arrivals")
+    parser.add_argument(
+        "--from-history", metavar="RESOURCE", help="replay what the app recorded, instead of TRACE"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of the report")
+    parser.add_argument(
+        "--plot", type=_plot, metavar="FILE", help="draw what happened, as .png or .html"
+    )
+    parser.add_argument(
+        "--faults", type=int, metavar="SEED", help="lose, delay, repeat and refuse things, seeded"
+    )
+    add_arena(parser)
+    options = parser.parse_args(arguments)
+    if (options.trace is None) == (options.from_history is None):
+        parser.error("give a trace or --from-history RESOURCE, one of the two")
+    return options
+
+
+def add_arena(parser: argparse.ArgumentParser) -> None:
+    """What the replay and the tuner have in common."""
+    number, whole = _bounded(float, 0), _bounded(int, 0)
+    add = parser.add_argument
+    add("--rules", type=Path, default=Path("scaling_rules.py"), help="default: %(default)s")
+    add("--resource", metavar="NAME", help="which one, if the rules declare several")
+    add(
+        "--instance-rate",
+        type=number,
+        metavar="ITEMS",
+        help="items that an instance serves a minute (default: such that the 99.9th percentile "
+        "minute needs 14 instances)",
+    )
+    add("--dead-time-minutes", type=whole, default=3, metavar="D", help="default: %(default)s")
+    add("--age-limit-minutes", type=whole, default=5, metavar="L", help="default: %(default)s")
+    add("--switch-cost", type=number, default=2.0, metavar="κ", help="default: %(default)s")
+    add("--late-penalty", type=number, default=10.0, metavar="P", help="default: %(default)s")
+    add("--min-instances", type=whole, default=1, metavar="N", help="default: %(default)s")
+    add("--max-instances", type=whole, default=20, metavar="N", help="default: %(default)s")
+    add(
+        "--superseding",
+        choices=("keep", "restart"),
+        default="keep",
+        help="what a new order does to instances on their way (default: %(default)s)",
+    )
+
+
+def arena_of(options: argparse.Namespace, workload: Workload) -> Arena:
+    """Raises BadArena where the options and the trace do not make one."""
+    rate = options.instance_rate
+    return Arena(
+        instance_rate=usual_rate(workload.arrivals) if rate is None else rate,
+        dead_time_minutes=options.dead_time_minutes,
+        age_limit_minutes=options.age_limit_minutes,
+        switch_cost=options.switch_cost,
+        late_penalty=options.late_penalty,
+        min_instances=options.min_instances,
+        max_instances=options.max_instances,
+        superseding=options.superseding,
+    )
+
+
+def _bounded(parse_number: Callable[[str], float], low: float) -> Callable[[str], float]:
+    def checked(text: str) -> float:
+        try:
+            value = parse_number(text)
+        except ValueError:
+            value = -1
+        if not low <= value < float("inf"):
+            kind = "whole number" if parse_number is int else "number"
+            raise argparse.ArgumentTypeError(f"{text!r} must be a {kind} of at least {low:g}")
+        return value
+
+    return checked
+
+
+def _plot(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in PLOT_KINDS:
+        raise argparse.ArgumentTypeError(f"{text!r} must end in {' or '.join(PLOT_KINDS)}")
+    return path

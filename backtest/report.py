@@ -1,0 +1,78 @@
+"""The study for a person: one table, best first, and what to make of it."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from backtest.outcome import Score
+from backtest.study import RULES, Study
+
+COLUMNS = ("J", "regret", "late", "age p50/p99/max", "hours", "actions", "reversals")
+
+
+def show(study: Study, console: Console) -> None:
+    """Print it."""
+    console.print(_title(study))
+    for notice in study.notices:
+        console.print(f"  · {notice}", style="yellow", highlight=False, markup=False)
+    console.print(_table(study))
+    console.print(_verdict(study), highlight=False)
+    console.print(_meaning(study), style="dim", highlight=False)
+
+
+def _title(study: Study) -> str:
+    arena, workload = study.arena, study.workload
+    days = workload.minutes / 1440
+    return (
+        f"[bold]{workload.name}[/bold]: {workload.minutes:,} minutes ({days:.1f} days), "
+        f"{workload.arrivals.sum():,.0f} items; an instance serves {arena.instance_rate:.4g} a "
+        f"minute, {arena.min_instances}-{arena.max_instances} instances"
+    )
+
+
+def _table(study: Study) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("", no_wrap=True)
+    for column in COLUMNS:
+        table.add_column(column, justify="right", no_wrap=True)
+    scores = study.scores()
+    for name in sorted(scores, key=lambda name: scores[name].J):
+        above = f"{scores[name].J / study.best_cost - 1:+.1%}"
+        style = "bold green" if name == RULES else ""
+        table.add_row(name, *_row(scores[name], above), style=style)
+    table.add_row("clairvoyant", *_row(study.clairvoyant.score(study.arena), ""), style="dim")
+    table.add_row("lower bound", f"{study.J_lp:,.0f}", style="dim")
+    return table
+
+
+def _row(score: Score, above: str) -> tuple[str, ...]:
+    return (
+        f"{score.J:,.0f}",
+        above,
+        f"{score.violation_minutes:,}",
+        f"{score.age_p50:.1f}/{score.age_p99:.1f}/{score.age_max:.1f}",
+        f"{score.instance_hours:,.0f}",
+        f"{score.actions:,}",
+        f"{score.reversals:,}",
+    )
+
+
+def _verdict(study: Study) -> str:
+    found = study.as_dict()["policies"]
+    mine = found[RULES]
+    better = [n for n in found if n != RULES and found[n]["J"] < mine["J"]]
+    place = f"dearer than {', '.join(better)}" if better else "cheaper than every rival"
+    return (
+        f"Your rules cost {mine['regret_dp']:.1%} more than the best schedule known for this "
+        f"trace, and are {place}."
+    )
+
+
+def _meaning(study: Study) -> str:
+    a = study.arena
+    return (
+        f"J = instance-minutes + {a.switch_cost:g} per instance added or removed + "
+        f"{a.late_penalty:g} per minute and instance-minute of work older than "
+        f"{a.age_limit_minutes} min. More instances come {a.dead_time_minutes} min after the order."
+    )

@@ -1,0 +1,119 @@
+"""The user's rules from a file, as the app loads them; demo values for settings not set."""
+
+from __future__ import annotations
+
+import importlib.util
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from backtest.errors import BadRules
+from shared.autoscaling import Resource
+from shared.autoscaling.actions import ActionTiming
+from shared.autoscaling.validation import problems
+from shared.settings import Settings, SettingsError, load, parse
+
+PLACEHOLDERS = {
+    "ResourceToScale": "demo-plan",
+    "SubscriptionId": "00000000-0000-0000-0000-000000000001",
+    "ResourceGroup": "demo",
+    "Topic": "demo",
+    "Subscription": "demo",
+    "ServiceBusConnection": "Endpoint=sb://demo;SharedAccessKeyName=demo;SharedAccessKey=demo",
+    "AzureWebJobsStorage": "UseDevelopmentStorage=true",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """One resource of a rules file, and what was assumed to load it."""
+
+    resource: Resource
+    timing: ActionTiming
+    notices: tuple[str, ...] = ()
+
+
+def load_rules(path: Path, name: str | None = None) -> Rules:
+    """The resource of that name, or the only one. Raises BadRules with every problem."""
+    settings, notices = _settings(path)
+    declared = _declared(path, settings)
+    found = problems(declared)
+    if found:
+        raise BadRules(f"{path}: {len(found)} problem(s):\n" + "\n".join(f"  - {p}" for p in found))
+    resource = _chosen(path, declared, name)
+    timing = ActionTiming(
+        resend_seconds=settings.action_resend_seconds,
+        retry_seconds=settings.action_retry_seconds,
+        failure_hold_seconds=settings.failure_hold_seconds,
+        deadline_seconds=settings.action_deadline_seconds,
+    )
+    return Rules(resource, timing, notices)
+
+
+def _settings(path: Path) -> tuple[Settings, tuple[str, ...]]:
+    environ = parse()[0].environ
+    assumed = {k: v for k, v in PLACEHOLDERS.items() if not environ.get(k, "").strip()}
+    assumed = {k: v for k, v in assumed.items() if k != "ServiceBusConnection" or not _bus(environ)}
+    try:
+        settings = load({**environ, **assumed})
+    except SettingsError as error:
+        raise BadRules(f"{path}: {error}") from error
+    if not assumed:
+        return settings, ()
+    return settings, (f"settings not set, demo values used: {', '.join(assumed)}",)
+
+
+def _bus(environ: Any) -> bool:
+    return any(key.removeprefix("AzureWebJobs").startswith("ServiceBusConn") for key in environ)
+
+
+def _declared(path: Path, settings: Settings) -> Sequence[Resource]:
+    try:
+        declare = _resources_of(path)
+        return list(declare(settings))
+    except BadRules:
+        raise
+    except SettingsError as error:
+        raise BadRules(f"{path}: {error}") from error
+    except (Exception, SystemExit) as error:
+        where = _line(error, path)
+        raise BadRules(f"{path}{where}: {type(error).__name__}: {error}") from error
+
+
+def _resources_of(path: Path) -> Callable[[Settings], Sequence[Resource]]:
+    if not path.is_file():
+        raise BadRules(f"{path}: there is no such file; give the path of a scaling_rules.py")
+    spec = importlib.util.spec_from_file_location("backtested_rules", path)
+    if spec is None or spec.loader is None:
+        raise BadRules(f"{path}: not a Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    declare = getattr(module, "resources", None)
+    if not callable(declare):
+        raise BadRules(f"{path}: has no function resources(settings); see scaling_rules.py")
+    return declare  # type: ignore[no-any-return]  # the user's file: checked by what it returns
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """The last line of the user's file on the way to the error."""
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}" if error.lineno else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f.lineno for f in frames if Path(f.filename) == path or f.filename == str(path)]
+    return f", line {lines[-1]}" if lines else ""
+
+
+def _chosen(path: Path, declared: Sequence[Resource], name: str | None) -> Resource:
+    known = ", ".join(resource.name for resource in declared)
+    if name is None and len(declared) > 1:
+        raise BadRules(f"{path}: declares several resources; choose one with --resource: {known}")
+    for resource in declared:
+        if name in (None, resource.name):
+            return resource
+    raise BadRules(f"{path}: declares no resource {name!r} (there are: {known})")
+
+
+def with_policy(rules: Rules, policy: Any) -> Rules:
+    return replace(rules, resource=replace(rules.resource, policy=policy))

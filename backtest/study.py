@@ -1,0 +1,128 @@
+"""The whole backtest of one trace: everybody's schedule, judged alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from backtest.app import metrics_seen
+from backtest.arena import Arena, Schedule
+from backtest.clairvoyant import clairvoyant
+from backtest.lower_bound import lower_bound
+from backtest.outcome import Course, Score, course
+from backtest.progress import Progress
+from backtest.replay import Replay, replay
+from backtest.rivals import RIVALS
+from backtest.rules_file import Rules
+from backtest.workload import Workload
+
+RULES = "rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What a backtest found out."""
+
+    workload: Workload
+    arena: Arena
+    rules: Rules
+    replay: Replay
+    courses: Mapping[str, Course]
+    clairvoyant: Course
+    J_lp: float
+    notices: tuple[str, ...] = ()
+    faults: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def best_cost(self) -> float:
+        return self.clairvoyant.score(self.arena).J
+
+    def scores(self) -> dict[str, Score]:
+        return {name: played.score(self.arena) for name, played in self.courses.items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON of ``--json``; its keys are a promise."""
+        best = self.clairvoyant.score(self.arena)
+        found = {
+            "trace": {
+                "name": self.workload.name,
+                "minutes": self.workload.minutes,
+                "arrivals": float(self.workload.arrivals.sum()),
+                "notices": list(self.notices),
+            },
+            "arena": {**asdict(self.arena), "metrics": dict(metrics_seen(self.rules.resource))},
+            "policies": {name: self._with_regret(score) for name, score in self.scores().items()},
+            "clairvoyant": {
+                "J_dp": best.J,
+                "J_lp": self.J_lp,
+                "gap": _above(best.J, self.J_lp),
+                "actions": best.actions,
+            },
+        }
+        return {**found, "faults": dict(self.faults)} if self.faults else found
+
+    def _with_regret(self, score: Score) -> dict[str, Any]:
+        regrets = {
+            "regret_dp": _above(score.J, self.best_cost),
+            "regret_lp": _above(score.J, self.J_lp),
+        }
+        return {"J": score.J, **regrets, **{k: v for k, v in asdict(score).items() if k != "J"}}
+
+
+Replayer = Callable[[Arena, Workload, Rules, Progress], Replay]
+
+
+def replay_rules(arena: Arena, workload: Workload, rules: Rules, progress: Progress) -> Replay:
+    return replay(arena, workload, rules.resource, rules.timing, progress.advance)
+
+
+def study(
+    arena: Arena,
+    workload: Workload,
+    rules: Rules,
+    progress: Progress,
+    replayer: Replayer = replay_rules,
+) -> Study:
+    """Rules, rivals, clairvoyant and bound on one trace."""
+    minutes = workload.minutes
+    play = partial(course, arena, workload.arrivals)
+    with progress.task("your rules", minutes):
+        replayed = replayer(arena, workload, rules, progress)
+    schedules: dict[str, Schedule] = {RULES: replayed.capacity}
+    for name, rival in RIVALS.items():
+        with progress.task(name, minutes):
+            schedules[name] = rival(arena, workload)
+    with progress.task("clairvoyant schedule", minutes):
+        best = play(clairvoyant(arena, workload.arrivals))
+    with progress.task("lower bound", minutes):
+        bound = lower_bound(arena, workload.arrivals, progress.advance)
+    return Study(
+        workload=workload,
+        arena=arena,
+        rules=rules,
+        replay=replayed,
+        courses={name: play(schedule) for name, schedule in schedules.items()},
+        clairvoyant=best,
+        J_lp=bound,
+        notices=(*workload.notices, *rules.notices, *_rule_notices(rules, replayed)),
+    )
+
+
+def _rule_notices(rules: Rules, replayed: Replay) -> tuple[str, ...]:
+    """What the user should know of how the rules fared."""
+    said = []
+    if not any(fed == "backlog" for fed in metrics_seen(rules.resource).values()):
+        said.append("no metric of the resource counts waiting items: its rules saw only zeros")
+    if replayed.rule_error:
+        said.append(f"the rules failed: {replayed.rule_error}")
+    if replayed.false_alarms:
+        said.append(
+            f"{replayed.false_alarms} times the app took its own change for one made by hand"
+        )
+    return tuple(said)
+
+
+def _above(cost: float, reference: float) -> float:
+    return cost / reference - 1

@@ -1,0 +1,142 @@
+"""Arrivals per minute, as the arena wants them, from a trace file.
+
+The parser is that of ``python -m local --trace``; here, what a file leaves out is not taken for
+an absence of arrivals. A hole of up to five minutes gets the mean of the minutes beside it; a
+longer one is cut out, and what comes after it follows at once, at its own time of day.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from statistics import multimode
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backtest.arena import Floats
+from backtest.errors import BacktestError
+from local.traces import MINUTE, Trace, TraceError, load_trace
+
+FILLED_MINUTES_MAX = 5
+GAP_NOTICE = "missing steps"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Arrivals by minute; ``starts`` are the minutes' own times, which may jump."""
+
+    name: str
+    arrivals: Floats
+    starts: Sequence[datetime]
+    notices: tuple[str, ...] = ()
+
+    @property
+    def minutes(self) -> int:
+        return len(self.arrivals)
+
+    @cached_property
+    def ends(self) -> Sequence[datetime]:
+        return [start + MINUTE for start in self.starts]
+
+    @cached_property
+    def listed(self) -> Sequence[float]:
+        return [float(arrivals) for arrivals in self.arrivals]
+
+    def part(self, first: int, end: int) -> Workload:
+        """Minutes ``first`` to ``end``, the end not included."""
+        return Workload(self.name, self.arrivals[first:end], self.starts[first:end], self.notices)
+
+
+def load_workload(path: Path) -> Workload:
+    """Raises BacktestError with file, line, value and what to do."""
+    try:
+        trace = load_trace(path)
+    except TraceError as error:
+        raise BacktestError(str(error)) from error
+    if not any(GAP_NOTICE in notice for notice in trace.notices):
+        return _workload(path, trace, np.arange(trace.minutes), trace.notices)
+    return _without_gaps(path, trace)
+
+
+def workload_of(name: str, start: datetime, arrivals: Floats) -> Workload:
+    """For arrivals that come from elsewhere than a file."""
+    return Workload(name, arrivals, [start + MINUTE * int(m) for m in range(len(arrivals))])
+
+
+def _workload(
+    path: Path, trace: Trace, kept: NDArray[np.int64], notices: tuple[str, ...]
+) -> Workload:
+    arrivals = np.asarray(trace.arrivals, dtype=np.float64)[kept]
+    return Workload(path.name, arrivals, [trace.start + MINUTE * int(m) for m in kept], notices)
+
+
+def _without_gaps(path: Path, trace: Trace) -> Workload:
+    covered = _covered(path, trace)
+    partly = (covered > 0) & (covered < 1)
+    partly[-1] = False  # a trace may end within a minute
+    arrivals = np.array(trace.arrivals)
+    arrivals[partly] /= covered[partly]
+    kept = np.ones(trace.minutes, dtype=bool)
+    filled, cut = [], []
+    for first, end in _runs(covered == 0):
+        if end - first <= FILLED_MINUTES_MAX:
+            arrivals[first:end] = (arrivals[first - 1] + arrivals[end]) / 2
+            filled.append(end - first)
+        else:
+            kept[first:end] = False
+            cut.append(end - first)
+    notices = tuple(n for n in trace.notices if GAP_NOTICE not in n)
+    notices += _gap_notices(int(partly.sum()), filled, cut)
+    whole = Trace(trace.start, tuple(arrivals), trace.notices)
+    return _workload(path, whole, np.flatnonzero(kept), notices)
+
+
+def _gap_notices(partly: int, filled: Sequence[int], cut: Sequence[int]) -> tuple[str, ...]:
+    said = (
+        (partly, f"{partly} minutes that lack some of their rows: scaled up to whole minutes"),
+        (
+            len(filled),
+            f"{len(filled)} holes of up to {FILLED_MINUTES_MAX} min, {sum(filled)} min in all: "
+            "filled with the mean of the minutes beside them",
+        ),
+        (
+            len(cut),
+            f"{len(cut)} longer holes, {sum(cut)} min in all: cut out; what comes after follows "
+            "at once",
+        ),
+    )
+    return tuple(text for count, text in said if count)
+
+
+def _covered(path: Path, trace: Trace) -> Floats:
+    """The part of each minute that the rows of a file, already checked, speak of."""
+    times = _times(path)
+    step = min(multimode(after - before for before, after in pairwise(times)))
+    covered = np.zeros(trace.minutes)
+    for time in times:
+        begin, end = time - trace.start, time - trace.start + step
+        for minute in range(begin // MINUTE, -(-end // MINUTE)):
+            inside = min(end, (minute + 1) * MINUTE) - max(begin, minute * MINUTE)
+            covered[minute] += inside / MINUTE
+    return np.where(covered > 1 - 1e-9, 1.0, covered)
+
+
+def _times(path: Path) -> list[datetime]:
+    rows = csv.reader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""))
+    filled = [[field.strip() for field in row] for row in rows if any(f.strip() for f in row)]
+    column = [name.lower() for name in filled[0]].index("time")
+    times = [datetime.fromisoformat(row[column]) for row in filled[1:]]
+    return [(t if t.tzinfo else t.replace(tzinfo=UTC)).astimezone(UTC) for t in times]
+
+
+def _runs(missing: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """First and end (not included) of each run of True."""
+    edges = np.diff(np.concatenate(([False], missing, [False])).astype(np.int8))
+    return list(zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True))
