@@ -71,14 +71,17 @@ class App:
 
     def end(self, minute: int, now: datetime, backlog: float) -> None:
         """The collector takes its samples; the timer of the reconciler comes round."""
-        name = self.resource.name
-        capacity = MetricValue(now, float(self.plan.capacity))
-        self.receive(Metric(name, CAPACITY_METRIC, capacity), minute, now)
-        for metric in self._idle_metrics:
-            self.receive(Metric(name, metric, MetricValue(now, 0.0)), minute, now)
-        for metric in self._backlog_metrics:
-            self.receive(Metric(name, metric, MetricValue(now, backlog)), minute, now)
+        for metric in self.samples(now, backlog):
+            self.receive(metric, minute, now)
         self.reconcile(minute, now)
+
+    def samples(self, now: datetime, backlog: float) -> list[Metric]:
+        """Capacity first, so that decisions know it; then what is not backlog, then what is."""
+        name = self.resource.name
+        found = [Metric(name, CAPACITY_METRIC, MetricValue(now, float(self.plan.capacity)))]
+        found += [Metric(name, metric, MetricValue(now, 0.0)) for metric in self._idle_metrics]
+        value = MetricValue(now, backlog)
+        return found + [Metric(name, metric, value) for metric in self._backlog_metrics]
 
     def receive(self, metric: Metric, minute: int, now: datetime) -> None:
         """What the function ``scaling_logic`` does with one message."""
@@ -91,17 +94,17 @@ class App:
             self.state = confirm_if_observed(merged.state, metric.value)
             return
         decision = decide(resource, merged.state, now)
-        self.decided(decision, now)
+        self.decided(decision)
         if decision.applies:
             desired = request(decision, merged.state.desired)
             self.state = replace(merged.state, desired=desired)
             self.orders.append(Order(minute, decision))
             self.carry_out(action_of(resource.name, desired), minute, now)
 
-    def decided(self, decision: Decision, now: datetime) -> None:
+    def decided(self, decision: Decision) -> None:
         """Look at a decision; a rule that raises is held, and must not stay unseen here."""
         if not self.rule_error and decision.candidates and decision.candidates[0].rule == "error":
-            self.rule_error = f"{decision.reason} (first at {now:%Y-%m-%d %H:%M})"
+            self.rule_error = f"{decision.reason} (first at {decision.time:%Y-%m-%d %H:%M})"
 
     def carry_out(self, action: ScaleAction, minute: int, now: datetime) -> None:
         """What the function ``scaler`` does up to waiting for the plan."""
@@ -122,8 +125,8 @@ class App:
             self.state = replace(self.state, desired=settled)
 
     def reconcile(self, minute: int, now: datetime) -> None:
-        """What the function ``reconciler`` does. Without anything pending there is nothing."""
-        if self.state.desired is None or not self.state.desired.pending:
+        """What the function ``reconciler`` does."""
+        if self.state.desired is None:
             return
         found = reconcile(self.resource, self.state, self.plan.capacity, now, self.timing)
         if found.desired is not None:

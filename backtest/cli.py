@@ -31,14 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"python -m backtest: {error}", markup=False, highlight=False
         )
         return UNUSABLE
-    return 0
+    return FAILED if found.faults.get("violations") else 0
 
 
 def _study(options: argparse.Namespace) -> Study:
     rules = load_rules(options.rules, options.resource)
     workload = load_workload(options.trace)
     arena = command_line.arena_of(options, workload)
-    return study(arena, workload, rules, Progress())
+    return study(arena, workload, rules, Progress(), options.faults)
 
 
 def _tell(found: Study, options: argparse.Namespace) -> None:

@@ -19,6 +19,21 @@ def show(study: Study, console: Console) -> None:
     console.print(_table(study))
     console.print(_verdict(study), highlight=False)
     console.print(_meaning(study), style="dim", highlight=False)
+    if study.faults:
+        _show_faults(study, console)
+
+
+def _show_faults(study: Study, console: Console) -> None:
+    told = {k: v for k, v in study.faults.items() if k not in ("violations", "first_violations")}
+    what = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in told.items())
+    console.print(f"Faults, for your rules only: {what}.", highlight=False)
+    broken = study.faults["violations"]
+    if not broken:
+        console.print("Every safety rule held.", style="green")
+        return
+    console.print(f"Safety rules were broken {broken} times:", style="bold red")
+    for line in study.faults["first_violations"]:
+        console.print(f"  · {line}", style="red", highlight=False, markup=False)
 
 
 def _title(study: Study) -> str:

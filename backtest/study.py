@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from backtest.app import metrics_seen
 from backtest.arena import Arena, Schedule
 from backtest.clairvoyant import clairvoyant
+from backtest.faults import stormy_replay
 from backtest.lower_bound import lower_bound
 from backtest.outcome import Course, Score, course
 from backtest.progress import Progress
@@ -71,25 +72,18 @@ class Study:
         return {"J": score.J, **regrets, **{k: v for k, v in asdict(score).items() if k != "J"}}
 
 
-Replayer = Callable[[Arena, Workload, Rules, Progress], Replay]
-
-
-def replay_rules(arena: Arena, workload: Workload, rules: Rules, progress: Progress) -> Replay:
-    return replay(arena, workload, rules.resource, rules.timing, progress.advance)
-
-
 def study(
     arena: Arena,
     workload: Workload,
     rules: Rules,
     progress: Progress,
-    replayer: Replayer = replay_rules,
+    faults_seed: int | None = None,
 ) -> Study:
-    """Rules, rivals, clairvoyant and bound on one trace."""
+    """Rules, rivals, clairvoyant and bound on one trace; faults, where asked for, hit the rules."""
     minutes = workload.minutes
     play = partial(course, arena, workload.arrivals)
     with progress.task("your rules", minutes):
-        replayed = replayer(arena, workload, rules, progress)
+        replayed, faults = _replayed(arena, workload, rules, progress, faults_seed)
     schedules: dict[str, Schedule] = {RULES: replayed.capacity}
     for name, rival in RIVALS.items():
         with progress.task(name, minutes):
@@ -107,7 +101,17 @@ def study(
         clairvoyant=best,
         J_lp=bound,
         notices=(*workload.notices, *rules.notices, *_rule_notices(rules, replayed)),
+        faults=faults,
     )
+
+
+def _replayed(
+    arena: Arena, workload: Workload, rules: Rules, progress: Progress, faults_seed: int | None
+) -> tuple[Replay, Mapping[str, Any]]:
+    if faults_seed is None:
+        advance = progress.advance
+        return replay(arena, workload, rules.resource, rules.timing, advance), {}
+    return stormy_replay(arena, workload, rules, faults_seed, progress)
 
 
 def _rule_notices(rules: Rules, replayed: Replay) -> tuple[str, ...]:
