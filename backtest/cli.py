@@ -42,6 +42,10 @@ def _study(options: argparse.Namespace) -> Study:
 
 
 def _tell(found: Study, options: argparse.Namespace) -> None:
+    if options.plot:
+        from backtest.plot import draw  # noqa: PLC0415  slow to import, and seldom asked for
+
+        draw(found, options.plot)
     if options.json:
         sys.stdout.write(json.dumps(found.as_dict(), ensure_ascii=False) + "\n")
     else:
