@@ -51,7 +51,11 @@ async def scaler(message: func.QueueMessage) -> None:
 async def reconciler(timer: func.TimerRequest, actions: func.Out[List[str]]) -> None:
     """Send again what got lost between decision and plan; notice changes made by hand."""
     again = await flows.reconciler.run(
-        wiring.resources().values(), wiring.store(), wiring.control(), wiring.timing()
+        wiring.resources().values(),
+        wiring.store(),
+        wiring.control(),
+        wiring.timing(),
+        settings.source_timeout_seconds,
     )
     actions.set([messages.encode_action(action) for action in again])
 

@@ -14,7 +14,7 @@ from bench.lean_transport import lean_transport
 from local.azurite import Azurite
 from shared.adapters.table_state import TableStateStore
 from shared.autoscaling.flows import scaling_logic
-from shared.settings import Connection
+from shared.connections import StorageConnection
 
 QUEUE_NAME = "metrics"
 SENDERS = 16
@@ -40,7 +40,7 @@ async def decision_count(connection_string: str) -> int:
 @asynccontextmanager
 async def state_store(connection_string: str) -> AsyncIterator[TableStateStore]:
     """The product's own store, closed at the end."""
-    store = TableStateStore(Connection("Storage", connection_string))
+    store = TableStateStore(StorageConnection("Storage", connection_string))
     try:
         yield store
     finally:

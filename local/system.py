@@ -27,7 +27,7 @@ from shared import wiring
 from shared.adapters.table_state import TableStateStore
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.model import EntryKind, LogEntry
-from shared.settings import Connection
+from shared.connections import StorageConnection
 
 APP_DIR = Path(__file__).parent.parent
 LOCAL_SETTINGS = APP_DIR / "local.settings.json"
@@ -157,7 +157,7 @@ async def local_system(
             await stack.enter_async_context(host)
         else:
             stack.enter_context(local_settings_file(settings))
-        store = TableStateStore(Connection("Storage", azurite.connection_string))
+        store = TableStateStore(StorageConnection("Storage", azurite.connection_string))
         stack.push_async_callback(store.close)
         queues = QueueServiceClient.from_connection_string(azurite.connection_string)
         await stack.enter_async_context(queues)

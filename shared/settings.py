@@ -10,10 +10,14 @@ from typing import Any, TypeVar
 
 from croniter import croniter
 
-T = TypeVar("T")
-AZURITE_KEY = (  # the same for everybody, published by Microsoft
-    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+from shared.connections import (
+    ServiceBusConnection,
+    StorageConnection,
+    service_bus_connection,
+    storage_connection,
 )
+
+T = TypeVar("T")
 INTERVAL = re.compile(r"(\d+\.)?\d{1,2}:[0-5]\d:[0-5]\d")
 
 
@@ -24,20 +28,6 @@ class SettingsError(Exception):
         self.problems = tuple(problems)
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
         super().__init__(f"{len(self.problems)} problem(s) in settings and rules:\n{lines}")
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """One way to one service: a connection string, or an address used with managed identity."""
-
-    name: str
-    connection_string: str = field(default="", repr=False)
-    namespace: str = ""
-    """Service Bus: the fully qualified namespace."""
-    account: str = ""
-    """Storage: the account's name."""
-    queue_endpoint: str = ""
-    table_endpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,42 +82,23 @@ class Settings:
             threshold_up=reader.number("ThresholdUp", 100, 0),
             threshold_down=reader.number("ThresholdDown", 10, 0),
         )
-        try:
-            self.connection("ServiceBusConnection")
-        except SettingsError as error:
-            reader.problems += error.problems
+        reader.connection(service_bus_connection(self.environ, "ServiceBusConnection"))
         reader.raise_problems()
         return single
 
-    def connection(self, name: str) -> Connection:
-        """The connection of that name, found as the Functions host finds it.
+    def storage(self, name: str) -> StorageConnection:
+        """The storage connection of that name. Raises SettingsError where it is not one."""
+        return _valid(storage_connection(self.environ, name))
 
-        Raises SettingsError where neither a connection string nor an address is set.
-        """
-        for prefix in (f"AzureWebJobs{name}", name):
-            found = self._connection(name, prefix)
-            if found is not None:
-                return found
-        raise SettingsError(
-            [
-                f"{name} = '': set a connection string, or {name}__fullyQualifiedNamespace "
-                f"(Service Bus) or {name}__accountName (Storage) for managed identity"
-            ]
-        )
+    def service_bus(self, name: str) -> ServiceBusConnection:
+        """The Service Bus connection of that name. Raises SettingsError where it is not one."""
+        return _valid(service_bus_connection(self.environ, name))
 
-    def _connection(self, name: str, prefix: str) -> Connection | None:
-        def value(suffix: str) -> str:
-            return self.environ.get(f"{prefix}__{suffix}", "").strip()
 
-        found = Connection(
-            name=name,
-            connection_string=_spelled_out(self.environ.get(prefix, "").strip()),
-            namespace=value("fullyQualifiedNamespace"),
-            account=value("accountName"),
-            queue_endpoint=value("queueServiceUri"),
-            table_endpoint=value("tableServiceUri"),
-        )
-        return None if found == Connection(name) else found
+def _valid(connection: T | str) -> T:
+    if isinstance(connection, str):
+        raise SettingsError([connection])
+    return connection
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
@@ -146,7 +117,7 @@ def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]
         metric_collector_schedule=reader.schedule("MetricCollectorSchedule", "*/15 * * * * *"),
         reconciler_schedule=reader.schedule("ReconcilerSchedule", "*/30 * * * * *"),
         log_retention_schedule=reader.schedule("LogRetentionSchedule", "0 40 3 * * *"),
-        window_seconds=reader.number("WindowSeconds", 600, 1, 86_400),
+        window_seconds=reader.number("WindowSeconds", 600, 1, 14_400),
         minimum_samples=reader.whole("MinimumSamples", 5, 1, 1000),
         scale_out_cooldown_seconds=reader.number("ScaleOutCooldownSeconds", 600, 0, 86_400),
         scale_in_cooldown_seconds=reader.number("ScaleInCooldownSeconds", 600, 0, 86_400),
@@ -155,31 +126,17 @@ def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]
         minimum_capacity=reader.whole("MinimumCapacity", 1, 1, 100),
         maximum_capacity=reader.whole("MaximumCapacity", 10, 1, 100),
         dry_run=reader.flag("DryRun", default=False),
-        source_timeout_seconds=reader.number("SourceTimeoutSeconds", 10, 0.1, 300),
+        source_timeout_seconds=reader.number("SourceTimeoutSeconds", 10, 0.1, 60),
         action_resend_seconds=reader.number("ActionResendSeconds", 60, 1, 3600),
         action_retry_seconds=reader.number("ActionRetrySeconds", 15, 0.1, 3600),
         action_deadline_seconds=reader.number("ActionDeadlineSeconds", 600, 1, 86_400),
         failure_hold_seconds=reader.number("FailureHoldSeconds", 60, 1, 3600),
         arm_endpoint=reader.endpoint("ArmEndpoint", "https://management.azure.com"),
-        arm_timeout_seconds=reader.number("ArmTimeoutSeconds", 180, 1, 540),
+        arm_timeout_seconds=reader.number("ArmTimeoutSeconds", 120, 1, 180),
         arm_polling_seconds=reader.number("ArmPollingSeconds", 5, 0.05, 60),
         decision_log_days=reader.number("DecisionLogDays", 14, 0.01, 3650),
     )
     return settings, reader.problems
-
-
-def _spelled_out(connection_string: str) -> str:
-    """The short form for Azurite on its usual ports, which the Python clients do not know."""
-    if connection_string.lower().rstrip(";") != "usedevelopmentstorage=true":
-        return connection_string
-    endpoints = "".join(
-        f"{service}Endpoint=http://127.0.0.1:{port}/devstoreaccount1;"
-        for service, port in (("Blob", 10000), ("Queue", 10001), ("Table", 10002))
-    )
-    account = (
-        f"DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey={AZURITE_KEY};"
-    )
-    return account + endpoints
 
 
 class _Reader:
@@ -192,6 +149,10 @@ class _Reader:
     def raise_problems(self) -> None:
         if self.problems:
             raise SettingsError(self.problems)
+
+    def connection(self, found: object) -> None:
+        if isinstance(found, str):
+            self.problems.append(found)
 
     def required(self, key: str) -> str:
         value = self.environ.get(key, "").strip()

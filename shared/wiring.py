@@ -5,13 +5,14 @@ Wrong settings and wrong rules stop the app at start with one message that lists
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from shared import settings as settings_module
 from shared.autoscaling.actions import ActionTiming
-from shared.autoscaling.model import Resource
+from shared.autoscaling.model import Resource, StorageQueue
 from shared.autoscaling.validation import connections, problems
 from shared.settings import Settings, SettingsError
 
@@ -35,7 +36,7 @@ def resources() -> Mapping[str, Resource]:
 def store() -> StateStore:
     from shared.adapters.table_state import TableStateStore  # noqa: PLC0415  heavy to import
 
-    return TableStateStore(settings().connection("AzureWebJobsStorage"))
+    return TableStateStore(settings().storage("AzureWebJobsStorage"))
 
 
 @cache
@@ -49,7 +50,7 @@ def control() -> CapacityControl:
 def reader() -> MetricReader:
     from shared.adapters.readers import AzureReader  # noqa: PLC0415  heavy to import
 
-    return AzureReader(settings().connection, control())
+    return AzureReader(settings().storage, settings().service_bus, control())
 
 
 def timing() -> ActionTiming:
@@ -68,6 +69,8 @@ async def close() -> None:
         if adapter.cache_info().currsize:
             await adapter().close()
         adapter.cache_clear()
+    if credentials := sys.modules.get("shared.adapters.credentials"):  # opened by an adapter only
+        await credentials.close()
     _checked.cache_clear()
 
 
@@ -75,12 +78,13 @@ async def close() -> None:
 def _checked() -> tuple[Settings, Mapping[str, Resource]]:
     loaded, found = settings_module.parse()
     declared = _collecting(found, partial(_declared, loaded))
-    if declared is not None:
-        found += problems(declared)
-    for name in sorted({"AzureWebJobsStorage", *connections(declared or ())}):
-        _collecting(found, partial(loaded.connection, name))
+    found += _collecting(found, partial(problems, declared)) or [] if declared is not None else []
+    needed = {(StorageQueue, "AzureWebJobsStorage"), *connections(declared)}
+    for kind, name in sorted(needed, key=str):
+        check = loaded.storage if kind is StorageQueue else loaded.service_bus
+        _collecting(found, partial(check, name))
     if found or declared is None:
-        raise SettingsError(found)
+        raise SettingsError(dict.fromkeys(found))
     return loaded, {resource.name: resource for resource in declared}
 
 

@@ -14,6 +14,7 @@ from shared.autoscaling import (
     ServiceBusSubscription,
     Threshold,
 )
+from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     ActionStatus,
@@ -24,6 +25,9 @@ from shared.autoscaling.model import (
     ScalingState,
 )
 
+TIMING = ActionTiming(
+    resend_seconds=60, retry_seconds=15, failure_hold_seconds=60, deadline_seconds=600
+)
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SOURCE = ServiceBusSubscription("orders", "billing")
 

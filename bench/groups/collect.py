@@ -16,7 +16,7 @@ from shared.autoscaling import AppServicePlan, Resource, Threshold
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.model import CapacityTarget, MetricSource, MetricValue
 from shared.autoscaling.ports import MetricReader
-from shared.settings import Connection
+from shared.connections import ServiceBusConnection, StorageConnection
 
 ANSWER_SECONDS = 0.05
 FEW, MANY = 200, 1_000
@@ -46,7 +46,11 @@ def measure(repeats: int = 3) -> Iterator[Measurement]:
 
 async def _measured(repeats: int) -> Sequence[float]:
     with service_bus(MANY, ANSWER_SECONDS) as connection_string:
-        reader = AzureReader(partial(Connection, connection_string=connection_string), Pauses())
+        reader = AzureReader(
+            partial(StorageConnection, connection_string=connection_string),
+            partial(ServiceBusConnection, connection_string=connection_string),
+            Pauses(),
+        )
         runs = [
             partial(_seconds, FEW, reader),
             partial(_seconds, MANY, reader),

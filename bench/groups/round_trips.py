@@ -16,7 +16,7 @@ from shared.adapters.table_state import TableStateStore
 from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
-from shared.settings import Connection
+from shared.connections import StorageConnection
 
 MINIMUM = {"capacity_sample": 2, "hold": 2, "duplicate": 1, "scale": 2}
 """One read and one transaction; a duplicate leaves nothing to write."""
@@ -77,7 +77,7 @@ def _resource(name: str) -> Resource:
 async def _counted_store() -> AsyncIterator[tuple[RequestCounter, TableStateStore]]:
     with Azurite() as azurite:
         async with request_counter(azurite.connection_string) as (counter, counted):
-            store = TableStateStore(Connection("Storage", counted))
+            store = TableStateStore(StorageConnection("Storage", counted))
             try:
                 yield counter, store
             finally:

@@ -20,6 +20,8 @@ from shared.settings import Settings
 DETAIL_LENGTH_MAX = 300
 REFUSED = (400, 401, 403, 404)
 """Answers that stay. 409 does not: an operation runs, or no instance is free just now."""
+TURNED_AWAY = (409, 429)
+"""Not now, and nothing was changed; after any other failure nobody knows."""
 
 
 class AppServiceControl:
@@ -42,7 +44,7 @@ class AppServiceControl:
             return MetricValue(server_time(), float(plan.sku.capacity))
 
     async def change(self, target: AppServicePlan, capacity: int) -> None:
-        async with self._answering(target):
+        async with self._answering(target, changing=True):
             plan = await self._get(target)
             assert plan.sku is not None
             plan.sku.capacity = capacity
@@ -52,12 +54,16 @@ class AppServiceControl:
                 plan,
                 polling_interval=self._settings.arm_polling_seconds,
             )
-            await poller.result()
+            try:
+                await poller.result()
+            except AzureError as error:  # the order was taken, so no refusal of it means "never"
+                message = f"plan {target.name}: ordered, but then: {_detail(error)}"
+                retry_after = _retry_after_seconds(error)
+                raise CapacityDelayed(message, retry_after, maybe_done=True) from error
 
     async def close(self) -> None:
         for client in self._clients.values():
             await client.close()
-        await self._credential.close()
 
     async def _get(self, target: AppServicePlan) -> ArmPlan:
         plan = await self._client(target).app_service_plans.get(target.resource_group, target.name)
@@ -79,29 +85,34 @@ class AppServiceControl:
         return self._clients[target.subscription_id]
 
     @asynccontextmanager
-    async def _answering(self, target: AppServicePlan) -> AsyncIterator[None]:
+    async def _answering(
+        self, target: AppServicePlan, *, changing: bool = False
+    ) -> AsyncIterator[None]:
         seconds = self._settings.arm_timeout_seconds
         try:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError as error:
             message = f"plan {target.name}: no answer within {seconds:g} s, outcome unknown"
-            raise CapacityDelayed(message) from error
+            raise CapacityDelayed(message, maybe_done=changing) from error
         except AzureError as error:
-            raise _named(error, target) from error
+            raise _named(error, target, changing=changing) from error
 
 
-def _named(error: AzureError, target: AppServicePlan) -> AutoscalingError:
+def _named(error: AzureError, target: AppServicePlan, *, changing: bool) -> AutoscalingError:
     """The error as the flows know it, in one line, with what to do where a person must act."""
     status = error.status_code if isinstance(error, HttpResponseError) else None
     message = f"plan {target.name}: {status or type(error).__name__}: {_detail(error)}"
+    if status == 401:
+        return CapacityRefused(f"{message} (the token was not accepted: is it the right tenant?)")
     if status == 403:
         return CapacityRefused(f"{message} (the identity needs Microsoft.Web/serverfarms/write)")
     if status == 404:
         return CapacityRefused(f"{message} (looked for in {target.resource_group}, by exact name)")
     if status in REFUSED:
         return CapacityRefused(message)
-    return CapacityDelayed(message, _retry_after_seconds(error))
+    maybe_done = changing and status not in TURNED_AWAY
+    return CapacityDelayed(message, _retry_after_seconds(error), maybe_done=maybe_done)
 
 
 def _detail(error: AzureError) -> str:

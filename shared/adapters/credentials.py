@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from azure.core.credentials import AccessToken
@@ -24,9 +25,25 @@ class LoopbackCredential:
     async def __aexit__(self, *details: object) -> None: ...
 
 
-def credential_for(url: str) -> AsyncTokenCredential:
-    if is_loopback(url):
-        return LoopbackCredential()
+def credential_for(url: str, client_id: str = "") -> AsyncTokenCredential:
+    """One credential per identity, shared by all clients, so that they share its tokens."""
+    return LoopbackCredential() if is_loopback(url) else _identity(client_id)
+
+
+async def close() -> None:
+    for credential in _opened:
+        await credential.close()
+    _opened.clear()
+    _identity.cache_clear()
+
+
+_opened: list[AsyncTokenCredential] = []
+
+
+@cache
+def _identity(client_id: str) -> AsyncTokenCredential:
     from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415  heavy to import
 
-    return DefaultAzureCredential()
+    chosen = {"managed_identity_client_id": client_id} if client_id else {}
+    _opened.append(DefaultAzureCredential(**chosen))
+    return _opened[-1]

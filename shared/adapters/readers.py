@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from shared.autoscaling.model import MetricSource, MetricValue, PlanCapacity, StorageQueue
 from shared.autoscaling.ports import CapacityControl
-from shared.settings import Connection
+from shared.connections import ServiceBusConnection, StorageConnection
 
 
 class _Client(Protocol):
@@ -19,10 +19,16 @@ class _Client(Protocol):
 class AzureReader:
     """Opens a client per connection when it is first asked for, and keeps it."""
 
-    def __init__(self, connection: Callable[[str], Connection], control: CapacityControl) -> None:
-        self._connection = connection
+    def __init__(
+        self,
+        storage: Callable[[str], StorageConnection],
+        service_bus: Callable[[str], ServiceBusConnection],
+        control: CapacityControl,
+    ) -> None:
+        self._storage = storage
+        self._service_bus = service_bus
         self._control = control
-        self._clients: dict[tuple[object, str], _Client] = {}
+        self._clients: dict[tuple[bool, str], _Client] = {}
 
     async def read(self, source: MetricSource) -> MetricValue:
         if isinstance(source, PlanCapacity):
@@ -34,20 +40,16 @@ class AzureReader:
             await client.close()
 
     def _client(self, source: Any) -> _Client:
-        opener = _open_storage_queue if isinstance(source, StorageQueue) else _open_service_bus
-        key = (opener, source.connection)
+        key = (isinstance(source, StorageQueue), source.connection)
         if key not in self._clients:
-            self._clients[key] = opener(self._connection(source.connection))
+            self._clients[key] = self._open(source)
         return self._clients[key]
 
+    def _open(self, source: Any) -> _Client:
+        if isinstance(source, StorageQueue):
+            from shared.adapters.storage_queue import StorageQueueReader  # noqa: PLC0415  heavy
 
-def _open_storage_queue(connection: Connection) -> _Client:
-    from shared.adapters.storage_queue import StorageQueueReader  # noqa: PLC0415  heavy to import
+            return StorageQueueReader(self._storage(source.connection))
+        from shared.adapters.service_bus import ServiceBusReader  # noqa: PLC0415  heavy
 
-    return StorageQueueReader(connection)
-
-
-def _open_service_bus(connection: Connection) -> _Client:
-    from shared.adapters.service_bus import ServiceBusReader  # noqa: PLC0415  heavy to import
-
-    return ServiceBusReader(connection)
+        return ServiceBusReader(self._service_bus(source.connection))

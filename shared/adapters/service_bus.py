@@ -9,7 +9,7 @@ from shared.adapters.credentials import credential_for
 from shared.adapters.transport import server_time, transport_for
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.model import MetricValue, ServiceBusQueue, ServiceBusSubscription
-from shared.settings import Connection
+from shared.connections import ServiceBusConnection
 
 Source = ServiceBusQueue | ServiceBusSubscription
 
@@ -17,7 +17,7 @@ Source = ServiceBusQueue | ServiceBusSubscription
 class ServiceBusReader:
     """Reads the counts of the entities of one namespace."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServiceBusConnection) -> None:
         self._connection = connection
         self._client = _client(connection)
 
@@ -58,7 +58,7 @@ def _named(source: Source) -> str:
     return f"subscription {source.topic}/{source.subscription}"
 
 
-def _client(connection: Connection) -> ServiceBusAdministrationClient:
+def _client(connection: ServiceBusConnection) -> ServiceBusAdministrationClient:
     if connection.connection_string:
         address = connection.connection_string.partition("//")[2].partition(";")[0]
         return ServiceBusAdministrationClient.from_connection_string(
@@ -67,7 +67,7 @@ def _client(connection: Connection) -> ServiceBusAdministrationClient:
     namespace = connection.namespace
     return ServiceBusAdministrationClient(
         namespace,
-        credential_for(namespace),
+        credential_for(namespace, connection.client_id),
         transport=transport_for(namespace),
         retry_total=1,
     )

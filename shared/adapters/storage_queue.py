@@ -9,13 +9,13 @@ from shared.adapters.credentials import credential_for
 from shared.adapters.transport import ServerTimeTransport, server_time
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.model import MetricValue, StorageQueue
-from shared.settings import Connection
+from shared.connections import StorageConnection
 
 
 class StorageQueueReader:
     """Reads the lengths of the queues of one storage account."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: StorageConnection) -> None:
         self._client = _client(connection)
 
     async def read(self, source: StorageQueue) -> MetricValue:
@@ -34,11 +34,12 @@ class StorageQueueReader:
         await self._client.close()
 
 
-def _client(connection: Connection) -> QueueServiceClient:
+def _client(connection: StorageConnection) -> QueueServiceClient:
     transport = ServerTimeTransport()
     if connection.connection_string:
         return QueueServiceClient.from_connection_string(
             connection.connection_string, transport=transport, retry_total=1
         )
-    url = connection.queue_endpoint or f"https://{connection.account}.queue.core.windows.net"
-    return QueueServiceClient(url, credential_for(url), transport=transport, retry_total=1)
+    url = connection.queue_url
+    credential = credential_for(url, connection.client_id)
+    return QueueServiceClient(url, credential, transport=transport, retry_total=1)

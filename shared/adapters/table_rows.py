@@ -7,7 +7,7 @@ first), ``desired``, ``metric|<name>``, ``override``. All but the log therefore 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,11 +28,13 @@ from shared.autoscaling.model import (
 LOG_PREFIX = "decision|"
 LOG_END = "decision}"  # the first key after all of LOG_PREFIX
 STATE_START = DESIRED_ROW
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 TICKS_MAX = 10**18
 EPOCHS_MAX = 10**9 - 1
 TEXT_LENGTH_MAX = 16_000
 """Characters of one string property: 64 KiB in UTF-16, even where each takes two units."""
+EVIDENCE_ITEMS_MAX = 100
+EVIDENCE_LENGTH_MAX = 500
 
 Row = dict[str, Any]
 
@@ -83,22 +85,20 @@ def log_row(entry: LogEntry) -> Row:
         "kind": str(entry.kind),
         "time": entry.time,
         "entry_id": entry.entry_id,
-        "reason": entry.reason[:TEXT_LENGTH_MAX],
+        "reason": _text(entry.reason),
         "current": entry.current,
         "desired": entry.desired,
         "epoch": entry.epoch,
         "applies": entry.applies,
         "limited_by": json.dumps(entry.limited_by),
         "candidates": _candidates_text(entry.candidates),
-        "evidence": _json(entry.evidence),
+        "evidence": _evidence_text(entry.evidence),
     }
-    for number, start in enumerate(range(0, len(entry.body), TEXT_LENGTH_MAX)):
-        row[f"body_{number}"] = entry.body[start : start + TEXT_LENGTH_MAX]
+    row |= _pieces("body", entry.body)
     return {key: value for key, value in row.items() if value is not None}
 
 
 def log_entry(row: Mapping[str, Any]) -> LogEntry:
-    body_keys = sorted((k for k in row if k.startswith("body_")), key=lambda k: int(k[5:]))
     return LogEntry(
         resource_name=row["PartitionKey"],
         time=_utc(row["time"]),
@@ -112,27 +112,76 @@ def log_entry(row: Mapping[str, Any]) -> LogEntry:
         limited_by=tuple(json.loads(row["limited_by"])),
         candidates=tuple(Recommendation(**c) for c in json.loads(row["candidates"])),
         evidence=json.loads(row["evidence"]),
-        body="".join(row[k] for k in body_keys),
+        body=_joined("body", row),
     )
 
 
-def _candidates_text(candidates: Iterable[Recommendation]) -> str:
-    return _json(
-        [
-            {"capacity": c.capacity, "reason": c.reason, "rule": c.rule, "evidence": c.evidence}
-            for c in candidates
-        ]
-    )
+def _candidates_text(candidates: Sequence[Recommendation]) -> str:
+    """All that each rule said; where that is too much, without its numbers, then the first ones."""
+    fields = [_candidate_fields(candidate) for candidate in candidates]
+    for numbers in (True, False):
+        kept = [c if numbers else {**c, "evidence": {}} for c in fields]
+        if len(text := _json(kept)) <= TEXT_LENGTH_MAX:
+            return text
+    while kept and len(text := _json(kept)) > TEXT_LENGTH_MAX:
+        kept.pop()
+    return text if kept else "[]"
 
 
-def _json(value: object) -> str:
-    """A rule may put anything into its evidence; what JSON cannot hold is written as text."""
-    text = json.dumps(value, default=_plain, separators=(",", ":"))
-    return text if len(text) <= TEXT_LENGTH_MAX else json.dumps({"cut": text[:8000]})
+def _candidate_fields(candidate: Recommendation) -> dict[str, Any]:
+    return {
+        "capacity": candidate.capacity,
+        "reason": _text(candidate.reason),
+        "rule": _text(candidate.rule),
+        "evidence": _plain_evidence(candidate.evidence),
+    }
+
+
+def _evidence_text(evidence: Mapping[str, Any]) -> str:
+    """As many numbers as fit."""
+    fields = _plain_evidence(evidence)
+    while len(text := _json(fields)) > TEXT_LENGTH_MAX:
+        fields.popitem()
+    return text
+
+
+def _plain_evidence(evidence: Mapping[Any, Any]) -> dict[str, Any]:
+    """A rule may put anything into its evidence; what is no plain value is written as text."""
+    return {_said(key): _plain(value) for key, value in list(evidence.items())[:EVIDENCE_ITEMS_MAX]}
 
 
 def _plain(value: object) -> object:
-    return dict(value) if isinstance(value, Mapping) else str(value)
+    whole = type(value) is int and abs(value) < 2**63
+    return value if whole or value is None or type(value) in (float, bool) else _said(value)
+
+
+def _said(value: object) -> str:
+    try:
+        return str(value)[:EVIDENCE_LENGTH_MAX]
+    except Exception as error:  # the user's class, or a number too long to print
+        return f"<{type(value).__name__} that cannot be printed: {type(error).__name__}>"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _text(text: str) -> str:
+    """What one property holds, and what UTF-8 can carry: Python strings may hold half a pair."""
+    return text[:TEXT_LENGTH_MAX].encode("utf-8", "replace").decode("utf-8")
+
+
+def _pieces(name: str, text: str) -> Row:
+    """A long text over several properties: ``name_0``, ``name_1`` …"""
+    starts = range(0, len(text), TEXT_LENGTH_MAX)
+    return {f"{name}_{n}": text[i : i + TEXT_LENGTH_MAX] for n, i in enumerate(starts)}
+
+
+def _joined(name: str, row: Mapping[str, Any]) -> str:
+    pieces: list[str] = []
+    while (piece := row.get(f"{name}_{len(pieces)}")) is not None:
+        pieces.append(piece)
+    return "".join(pieces)
 
 
 # --- samples ----------------------------------------------------------------------------------
@@ -140,16 +189,13 @@ def _plain(value: object) -> object:
 
 def _history_fields(history: History) -> Row:
     samples = [[_microseconds(s.time), s.value] for s in history.samples]
-    return {
-        "samples": json.dumps(samples, separators=(",", ":")),
-        "stale_count": history.stale_count,
-    }
+    return {"stale_count": history.stale_count, **_pieces("samples", _json(samples))}
 
 
 def _history(row: Mapping[str, Any]) -> History:
     samples = tuple(
-        MetricValue(EPOCH + timedelta(microseconds=microseconds), value)
-        for microseconds, value in json.loads(row["samples"])
+        MetricValue(UNIX_START + timedelta(microseconds=microseconds), value)
+        for microseconds, value in json.loads(_joined("samples", row))
     )
     return History(samples, row.get("stale_count", 0))
 
@@ -161,7 +207,7 @@ def _desired_fields(desired: Desired) -> Row:
     row = {
         "target": desired.target,
         "epoch": desired.epoch,
-        "reason": desired.reason[:TEXT_LENGTH_MAX],
+        "reason": _text(desired.reason),
         "requested_at": desired.requested_at,
         "previous": desired.previous,
         "superseded_target": desired.superseded_target,
@@ -170,7 +216,7 @@ def _desired_fields(desired: Desired) -> Row:
         "changed_at": desired.changed_at,
         "retry_at": desired.retry_at,
         "attempts": desired.attempts,
-        "last_error": desired.last_error[:TEXT_LENGTH_MAX],
+        "last_error": _text(desired.last_error),
     }
     return {key: value for key, value in row.items() if value is not None}
 
@@ -207,7 +253,7 @@ def _override(row: Mapping[str, Any]) -> Override:
 
 
 def _microseconds(time: datetime) -> int:
-    return (time - EPOCH) // timedelta(microseconds=1)
+    return (time - UNIX_START) // timedelta(microseconds=1)
 
 
 def _utc_or_none(value: datetime | str | None) -> datetime | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -28,12 +30,14 @@ from shared.adapters.transport import ServerTimeTransport, server_time
 from shared.autoscaling.errors import StateConflict
 from shared.autoscaling.model import LogEntry, ScalingState
 from shared.autoscaling.ports import Snapshot
-from shared.settings import Connection
+from shared.connections import StorageConnection
 
 TABLE_NAME = "Scaling"
 TRANSACTION_ROWS_MAX = 100
 CONFLICTS = (404, 409, 412)
 """Row gone, row there already, row changed: each means that the snapshot is out of date."""
+
+CONFLICT_PAUSE_SECONDS_MAX = 0.1
 
 Operation = tuple[str, Row] | tuple[str, Row, Mapping[str, Any]]
 
@@ -41,7 +45,7 @@ Operation = tuple[str, Row] | tuple[str, Row, Mapping[str, Any]]
 class TableStateStore:
     """See StateStore. ``Snapshot.version`` holds the ETag of each row that was read."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: StorageConnection) -> None:
         self._service = _service(connection)
         self._table = self._service.get_table_client(TABLE_NAME)
 
@@ -65,6 +69,9 @@ class TableStateStore:
             await self._table.submit_transaction(operations)
         except TableTransactionError as error:
             if error.status_code in CONFLICTS:
+                # Who lost together must not come back together.
+                pause_seconds = random.uniform(0, CONFLICT_PAUSE_SECONDS_MAX)  # noqa: S311
+                await asyncio.sleep(pause_seconds)
                 raise StateConflict(f"{snapshot.resource_name}: changed since read") from error
             raise
 
@@ -127,13 +134,14 @@ def _guarded(row: Row, etag: str | None) -> Operation:
     return ("update", row, {**guard, "match_condition": MatchConditions.IfNotModified})
 
 
-def _service(connection: Connection) -> TableServiceClient:
+def _service(connection: StorageConnection) -> TableServiceClient:
     transport = ServerTimeTransport()
     if connection.connection_string:
         return TableServiceClient.from_connection_string(
             connection.connection_string, transport=transport, retry_total=3
         )
-    url = connection.table_endpoint or f"https://{connection.account}.table.core.windows.net"
+    url = connection.table_url
+    credential = credential_for(url, connection.client_id)
     return TableServiceClient(
-        endpoint=url, credential=credential_for(url), transport=transport, retry_total=3
+        endpoint=url, credential=credential, transport=transport, retry_total=3
     )

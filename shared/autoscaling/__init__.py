@@ -3,6 +3,7 @@
 from shared.autoscaling.model import (
     AppServicePlan,
     Cooldown,
+    Goal,
     Limits,
     ManualChange,
     Mode,
@@ -11,6 +12,7 @@ from shared.autoscaling.model import (
     Policy,
     Recommendation,
     Resource,
+    Service,
     ServiceBusQueue,
     ServiceBusSubscription,
     StorageQueue,
@@ -20,6 +22,7 @@ from shared.autoscaling.policies import Threshold
 __all__ = [
     "AppServicePlan",
     "Cooldown",
+    "Goal",
     "Limits",
     "ManualChange",
     "Mode",
@@ -28,6 +31,7 @@ __all__ = [
     "Policy",
     "Recommendation",
     "Resource",
+    "Service",
     "ServiceBusQueue",
     "ServiceBusSubscription",
     "StorageQueue",

@@ -28,10 +28,10 @@ RETRY_DOUBLINGS_MAX = 4
 class ActionTiming:
     """How patient to be with an action that is not confirmed."""
 
-    resend_seconds: float = 60
-    retry_seconds: float = 15
-    failure_hold_seconds: float = 60
-    deadline_seconds: float = 600
+    resend_seconds: float
+    retry_seconds: float
+    failure_hold_seconds: float
+    deadline_seconds: float
 
 
 def request(decision: Decision, previous: Desired | None) -> Desired:
@@ -97,25 +97,69 @@ def fail(desired: Desired, now: datetime, error: str, timing: ActionTiming) -> D
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How carrying out an action ended: confirmed, deferred or failed, and why.
+def adopt(desired: Desired, actual: int, now: datetime) -> Desired:
+    """What a person set is the desired capacity from now on; cooldown runs from here."""
+    return Desired(
+        target=actual,
+        epoch=desired.epoch + 1,
+        reason=f"capacity was changed by hand from {_believed(desired)} to {actual}: adopted",
+        requested_at=now,
+        previous=_believed(desired),
+        status=ActionStatus.CONFIRMED,
+        changed_at=now,
+    )
 
-    ``ordered`` is true where the target was told to change, even if nobody knows whether it did.
+
+def enforce(desired: Desired, actual: int, now: datetime) -> Desired:
+    """What a person set is set back, as a new epoch."""
+    wanted = _believed(desired)
+    return Desired(
+        target=wanted,
+        epoch=desired.epoch + 1,
+        reason=f"capacity was changed by hand from {wanted} to {actual}: set back to {wanted}",
+        requested_at=now,
+        previous=actual,
+        sent_at=now,
+        changed_at=desired.changed_at,
+    )
+
+
+def _believed(desired: Desired) -> int:
+    """The capacity that stands as far as this state knows."""
+    return desired.target if desired.status is ActionStatus.CONFIRMED else desired.previous
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How carrying out an action ended, and why.
+
+    ``ordered`` is true where the target was told to change, even if nobody knows whether it did;
+    ``actual`` is the capacity that a person set meanwhile, where the kind is MANUAL_CHANGE.
     """
 
     kind: EntryKind
     reason: str
     ordered: bool = False
     retry_after_seconds: float | None = None
+    actual: int | None = None
 
 
-def settle(desired: Desired, outcome: Outcome, now: datetime, timing: ActionTiming) -> Desired:
-    if outcome.kind is EntryKind.CONFIRMED:
-        return confirm(desired, now)
-    if outcome.kind is EntryKind.DEFERRED:
-        return defer(desired, now, outcome.reason, timing, outcome.retry_after_seconds)
-    return fail(desired, now, outcome.reason, timing)
+def settle(
+    desired: Desired, settlement: Settlement, now: datetime, timing: ActionTiming
+) -> Desired | None:
+    """The desired state after it; None where somebody else has seen the end already.
+
+    A capacity that was read back is true, even where somebody gave the action up meanwhile.
+    """
+    if settlement.kind is EntryKind.CONFIRMED:
+        return None if desired.status is ActionStatus.CONFIRMED else confirm(desired, now)
+    if not desired.pending:
+        return None
+    if settlement.actual is not None:
+        return adopt(desired, settlement.actual, now)
+    if settlement.kind is EntryKind.DEFERRED:
+        return defer(desired, now, settlement.reason, timing, settlement.retry_after_seconds)
+    return fail(desired, now, settlement.reason, timing)
 
 
 def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
@@ -133,9 +177,11 @@ def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
 
 
 def confirm_if_observed(state: ScalingState, observed: MetricValue) -> ScalingState:
-    """A pending action whose capacity has been seen is done, whoever failed to say so."""
+    """An action whose capacity has been seen is done, whoever failed to say so or gave it up."""
     desired = state.desired
-    if desired is None or not desired.pending or observed.value != desired.target:
+    if desired is None or desired.status is ActionStatus.CONFIRMED:
+        return state
+    if observed.value != desired.target:
         return state
     if observed.time < desired.requested_at:
         return state
@@ -159,10 +205,10 @@ def reason_to_ignore(
     return None if mode is Mode.ACTIVE else mode_reason
 
 
-def changed_by_hand(resource: Resource, desired: Desired, actual: int) -> bool:
-    """True where somebody set another capacity since the decision and is to be respected."""
-    if resource.on_manual_change is ManualChange.ENFORCE:
-        return False
+def changed_by_hand(desired: Desired, actual: int) -> bool:
+    """True where the capacity is one that this state cannot have led to."""
+    if desired.status is ActionStatus.CONFIRMED:
+        return actual != desired.target
     return actual not in (desired.previous, desired.target, desired.superseded_target)
 
 
@@ -180,74 +226,63 @@ def reconcile(
 ) -> Reconciliation:
     """Bring desired and actual capacity together again; level-triggered, so never too late.
 
-    1. Nobody decided anything yet, or a person paused it: nothing. 2. A pending action that the
-    target has reached is confirmed; one past its deadline has failed; one whose wait is over is
-    sent again, with the same epoch. 3. A confirmed capacity that is different now was changed by
-    hand: adopted, or enforced as a new epoch.
+    1. Nobody decided anything yet: nothing. 2. What was asked for is there: confirmed. 3. A
+    capacity that no decision explains was set by hand: adopted, or enforced as a new epoch.
+    4. A pending action past its deadline has failed; one whose wait is over is sent again with
+    the same epoch. Only what changes the target needs an active resource.
     """
     desired = state.desired
-    if desired is None or effective_mode(resource, state, now)[0] is not Mode.ACTIVE:
+    if desired is None:
         return Reconciliation()
+    active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
+    if actual == desired.target:
+        return _reached(resource, desired, now)
+    if changed_by_hand(desired, actual):
+        if resource.on_manual_change is ManualChange.ADOPT:
+            return _manual_change(resource, adopt(desired, actual, now), now)
+        if active and not desired.pending:
+            return _manual_change(resource, enforce(desired, actual, now), now)
     if desired.pending:
-        return _reconcile_pending(resource, desired, actual, now, timing)
-    if desired.status is ActionStatus.CONFIRMED and actual != desired.target:
-        return _reconcile_manual_change(resource, desired, actual, now)
+        return _overdue(resource, desired, now, timing, active=active)
     return Reconciliation()
 
 
-def _reconcile_pending(
-    resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
+def _reached(resource: Resource, desired: Desired, now: datetime) -> Reconciliation:
+    if desired.status is ActionStatus.CONFIRMED:
+        return Reconciliation()
+    done = confirm(desired, now)
+    reason = f"capacity is {desired.target}, as epoch {desired.epoch} asked for"
+    return Reconciliation(done, None, entry(resource, done, EntryKind.CONFIRMED, now, reason))
+
+
+def _manual_change(resource: Resource, changed: Desired, now: datetime) -> Reconciliation:
+    line = entry(resource, changed, EntryKind.MANUAL_CHANGE, now, changed.reason)
+    action = action_of(resource.name, changed) if changed.pending else None
+    return Reconciliation(changed, action, line)
+
+
+def _overdue(
+    resource: Resource, desired: Desired, now: datetime, timing: ActionTiming, *, active: bool
 ) -> Reconciliation:
-    if actual == desired.target:
-        done = confirm(desired, now)
-        reason = f"capacity is {actual}, as epoch {desired.epoch} asked for"
-        return Reconciliation(done, None, entry(resource, done, EntryKind.CONFIRMED, now, reason))
     if now - desired.requested_at > timedelta(seconds=timing.deadline_seconds):
         error = desired.last_error or "no confirmation"
         failed = fail(desired, now, error, timing)
         reason = f"epoch {desired.epoch} given up after {timing.deadline_seconds:g} s: {error}"
         return Reconciliation(failed, None, entry(resource, failed, EntryKind.FAILED, now, reason))
-    if now < _resend_at(desired, timing):
+    if not active or now < _resend_at(desired, timing):
         return Reconciliation()
     resent = replace(desired, sent_at=now, retry_at=None)
     reason = (
         f"epoch {desired.epoch} not confirmed ({desired.last_error or 'no answer'}): sent again"
     )
-    return Reconciliation(
-        resent,
-        action_of(resource.name, resent),
-        entry(resource, resent, EntryKind.RESENT, now, reason),
-    )
+    line = entry(resource, resent, EntryKind.RESENT, now, reason)
+    return Reconciliation(resent, action_of(resource.name, resent), line)
 
 
 def _resend_at(desired: Desired, timing: ActionTiming) -> datetime:
     if desired.retry_at is not None:
         return desired.retry_at
     return (desired.sent_at or desired.requested_at) + timedelta(seconds=timing.resend_seconds)
-
-
-def _reconcile_manual_change(
-    resource: Resource, desired: Desired, actual: int, now: datetime
-) -> Reconciliation:
-    enforce = resource.on_manual_change is ManualChange.ENFORCE
-    wanted = desired.target if enforce else actual
-    verb = f"set back to {wanted}" if enforce else "adopted"
-    reason = f"capacity was changed by hand from {desired.target} to {actual}: {verb}"
-    changed = Desired(
-        target=wanted,
-        epoch=desired.epoch + 1,
-        reason=reason,
-        requested_at=now,
-        previous=actual,
-        status=ActionStatus.PENDING if enforce else ActionStatus.CONFIRMED,
-        sent_at=now if enforce else None,
-        changed_at=desired.changed_at if enforce else now,
-    )
-    return Reconciliation(
-        changed,
-        action_of(resource.name, changed) if enforce else None,
-        entry(resource, changed, EntryKind.MANUAL_CHANGE, now, reason),
-    )
 
 
 def entry(

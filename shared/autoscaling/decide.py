@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,6 +20,9 @@ from shared.autoscaling.model import (
     Window,
 )
 from shared.autoscaling.samples import since
+
+REASON_LENGTH_MAX = 500
+"""Of what a rule says about itself; the decision log has its limits."""
 
 
 def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
@@ -53,26 +57,40 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
     changed_at = state.desired.changed_at if state.desired else None
     if changed_at is not None and changed_at >= start:
         start = changed_at + timedelta(microseconds=1)
-    metrics = {
-        name: Window(since(history.samples, start))
-        for name, history in state.histories.items()
-        if name != CAPACITY_METRIC
-    }
-    return Observation(resource.name, now, capacity, resource.limits, metrics, changed_at)
+    samples = {name: _samples(state, name) for name in resource.metrics}
+    return Observation(
+        resource_name=resource.name,
+        now=now,
+        capacity=capacity,
+        limits=resource.limits,
+        metrics={name: Window(since(kept, start)) for name, kept in samples.items()},
+        changed_at=changed_at,
+        histories={name: Window(kept) for name, kept in samples.items()},
+        capacities=Window(_samples(state, CAPACITY_METRIC)),
+        pending=state.desired if state.desired and state.desired.pending else None,
+        goal=resource.goal,
+        service=resource.service,
+    )
+
+
+def _samples(state: ScalingState, name: str) -> tuple[MetricValue, ...]:
+    history = state.histories.get(name)
+    return history.samples if history else ()
 
 
 def known_capacity(state: ScalingState) -> MetricValue | None:
     """The newest word on how many instances there are: the target's own, or a confirmed change."""
-    history = state.histories.get(CAPACITY_METRIC)
-    observed = history.samples[-1] if history and history.samples else None
+    kept = _samples(state, CAPACITY_METRIC)
+    observed = kept[-1] if kept else None
     desired = state.desired
     if desired is None:
         return observed
-    if desired.status is not ActionStatus.CONFIRMED or desired.changed_at is None:
+    if desired.changed_at is None:
         return observed or MetricValue(desired.requested_at, desired.previous)
-    if observed is None or observed.time <= desired.changed_at:
-        return MetricValue(desired.changed_at, desired.target)
-    return observed
+    if observed is not None and observed.time > desired.changed_at:
+        return observed
+    confirmed = desired.status is ActionStatus.CONFIRMED
+    return MetricValue(desired.changed_at, desired.target if confirmed else desired.previous)
 
 
 def effective_mode(resource: Resource, state: ScalingState, now: datetime) -> tuple[Mode, str]:
@@ -88,20 +106,31 @@ def _ask(resource: Resource, seen: Observation) -> Recommendation:
     """A rule is the user's code: whatever it does, the others go on."""
     try:
         wish = resource.policy(seen)
-        if isinstance(wish, Recommendation) and type(wish.capacity) is int:
-            return wish
-        said = f"answered {wish!r} instead of a Recommendation with a whole capacity"
+        fault = _fault(wish)
     except Exception as error:
-        said = f"raised {type(error).__name__}: {error}"
-    evidence = {"error": said}
-    return Recommendation(seen.capacity, f"the rule {said}; holding", "error", evidence)
+        fault = f"raised {type(error).__name__}: {error}"
+    if fault is None:
+        return wish
+    said = f"the rule {fault}"[:REASON_LENGTH_MAX]
+    return Recommendation(seen.capacity, f"{said}; holding", "error", {"error": said})
+
+
+def _fault(wish: object) -> str | None:
+    """What keeps an answer from being a recommendation that can be carried out and logged."""
+    if not isinstance(wish, Recommendation) or type(wish.capacity) is not int:
+        return f"answered {wish!r} instead of a Recommendation with a whole capacity"
+    if not isinstance(wish.reason, str) or not isinstance(wish.rule, str):
+        return f"gave {wish.reason!r} as reason of {wish.rule!r}: both must be text"
+    if not isinstance(wish.evidence, Mapping):
+        return f"gave {wish.evidence!r} as evidence: a mapping is needed"
+    return None
 
 
 def _guarded(
     resource: Resource, state: ScalingState, seen: Observation, wish: Recommendation
 ) -> Decision:
     context = Context(seen, resource.limits, resource.cooldown, state.desired)
-    wanted, reasons, limited_by = wish.capacity, [wish.reason], []
+    wanted, reasons, limited_by = wish.capacity, [wish.reason[:REASON_LENGTH_MAX]], []
     for guard in GUARDS:
         limit = guard(wanted, context)
         if limit is not None:

@@ -24,12 +24,22 @@ class ReadFailed(AutoscalingError):
 
 
 class CapacityDelayed(AutoscalingError):
-    """The capacity cannot be changed right now, or the outcome is not known; try again later."""
+    """The capacity cannot be changed right now, or the outcome is not known; try again later.
 
-    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+    ``maybe_done`` is true where a change was ordered and nobody knows what became of it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        retry_after_seconds: float | None = None,
+        *,
+        maybe_done: bool = False,
+    ) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+        self.maybe_done = maybe_done
 
 
 class CapacityRefused(AutoscalingError):
-    """The capacity will not be changed however often it is asked for: a person must act."""
+    """Nothing was changed, and will not be however often it is asked for: a person must act."""

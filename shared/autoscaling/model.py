@@ -128,6 +128,29 @@ class Cooldown:
     scale_in_seconds: float = 600
 
 
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What good scaling is worth; policies that optimise weigh their choices by it.
+
+    The cost of a while is Σ instances + ``switch_cost``·Σ|change| + ``late_penalty``·late work,
+    in instance-minutes. Work is late while it waits for longer than ``age_limit_minutes``.
+    """
+
+    age_limit_minutes: float = 5
+    switch_cost: float = 2
+    late_penalty: float = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """How fast instances work and how fast they come; None where that is to be learned."""
+
+    rate_per_instance_minute: float | None = None
+    """Items that one busy instance finishes in a minute."""
+    dead_time_minutes: float | None = None
+    """From the order of more instances until they work."""
+
+
 # --- what a policy sees and says --------------------------------------------------------------
 
 
@@ -157,7 +180,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that a policy may look at: samples since the last confirmed change, inside the window."""
+    """All that a policy may look at.
+
+    ``metrics`` holds what belongs to the present capacity: samples since the last confirmed
+    change, inside the window. ``histories`` holds all that is kept, changes or not.
+    """
 
     resource_name: str
     now: datetime
@@ -165,9 +192,19 @@ class Observation:
     limits: Limits
     metrics: Mapping[str, Window]
     changed_at: datetime | None = None
+    histories: Mapping[str, Window] = field(default_factory=lambda: NOTHING)
+    capacities: Window = Window()
+    """When which capacity was seen; of a run of equal ones only the first and the newest."""
+    pending: Desired | None = None
+    """The change that was ordered and is not confirmed yet."""
+    goal: Goal = Goal()
+    service: Service = Service()
 
     def window(self, name: str) -> Window:
         return self.metrics.get(name, Window())
+
+    def history(self, name: str) -> Window:
+        return self.histories.get(name, Window())
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +231,10 @@ class Resource:
     limits: Limits = Limits()
     cooldown: Cooldown = Cooldown()
     window_seconds: float = 600
+    history_seconds: float = 3600
+    """How long samples are kept for policies that look further back than the window."""
+    goal: Goal = Goal()
+    service: Service = Service()
     mode: Mode = Mode.ACTIVE
     on_manual_change: ManualChange = ManualChange.ADOPT
 
@@ -303,6 +344,7 @@ class EntryKind(StrEnum):
     FAILED = "failed"
     IGNORED = "ignored"
     RESENT = "resent"
+    REOPENED = "reopened"
     MANUAL_CHANGE = "manual_change"
     POISON = "poison"
 

@@ -33,8 +33,9 @@ class Threshold:
         if not self.lower < self.upper:
             found.append(f"lower = {self.lower}: must be below upper = {self.upper}")
         for name in ("minimum_samples", "step_out", "step_in"):
-            if getattr(self, name) < 1:
-                found.append(f"{name} = {getattr(self, name)}: must be at least 1")
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                found.append(f"{name} = {value!r}: must be a whole number of at least 1")
         return found
 
     def __call__(self, seen: Observation) -> Recommendation:

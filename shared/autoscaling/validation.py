@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
@@ -14,6 +14,8 @@ from shared.autoscaling.model import (
     Mode,
     PlanCapacity,
     Resource,
+    ServiceBusQueue,
+    ServiceBusSubscription,
     StorageQueue,
 )
 
@@ -23,49 +25,59 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,99}")
 PLAN_CAPACITY_MAX = 100
 """No App Service Plan tier has more instances (Isolated v2: 100)."""
 
+WINDOW_SECONDS_MAX = 14_400
+"""Four hours of samples every 15 s fit into the rows of a resource."""
+
+CONNECTED = ServiceBusSubscription | ServiceBusQueue | StorageQueue
 COUNTS = ("active", "dead_letter", "scheduled")
 UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-def problems(resources: Sequence[object]) -> list[str]:
-    """What is wrong with the declarations; empty where nothing is."""
+def problems(resources: object) -> list[str]:
+    """What is wrong with what scaling_rules.resources() answered; empty where nothing is."""
+    if not isinstance(resources, list | tuple):
+        kind = type(resources).__name__
+        return [f"scaling_rules.resources() answered a {kind}: a list of Resource is needed"]
     found = [] if resources else ["scaling_rules.resources(): declares no resource"]
-    names = Counter(r.name for r in resources if isinstance(r, Resource))
-    found += [f"resource {n!r}: declared {count} times" for n, count in names.items() if count > 1]
     for position, resource in enumerate(resources):
-        if not isinstance(resource, Resource):
+        if isinstance(resource, Resource):
+            found += [f"resource {resource.name!r}: {problem}" for problem in _checked(resource)]
+        else:
             found.append(f"resources[{position}] = {resource!r}: must be a Resource")
-            continue
-        found += [f"resource {resource.name!r}: {problem}" for problem in _checked(resource)]
-    return found
+    return found + _declared_twice([r for r in resources if isinstance(r, Resource)])
 
 
-def connections(resources: Sequence[object]) -> set[str]:
-    """The names of all connections that the declared sources need."""
+def connections(resources: object) -> set[tuple[type, str]]:
+    """Kind of source and name of connection of all declared sources, as far as they are sound."""
+    declared = resources if isinstance(resources, list | tuple) else ()
     return {
-        source.connection
-        for resource in resources
-        if isinstance(resource, Resource)
+        (type(source), source.connection)
+        for resource in declared
+        if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping)
         for source in resource.metrics.values()
-        if not isinstance(source, PlanCapacity) and hasattr(source, "connection")
+        if isinstance(source, CONNECTED) and isinstance(source.connection, str)
     }
 
 
-def _checked(resource: Resource) -> list[str]:
-    try:
-        return list(_resource(resource))
-    except (TypeError, AttributeError) as error:  # rules are Python: nothing enforces their types
-        return [f"a value has the wrong type: {error}"]
+def _declared_twice(resources: Sequence[Resource]) -> list[str]:
+    """Two resources of one name share their state, two of one target undo each other's work."""
+    names = Counter(f"resource {resource.name!r}" for resource in resources)
+    targets = Counter(f"target {resource.target}".casefold() for resource in resources)
+    return [f"{what}: declared {n} times" for what, n in (names + targets).items() if n > 1]
 
 
-def _resource(resource: Resource) -> Iterator[str]:
-    if not NAME.fullmatch(resource.name):
+def _checked(resource: Resource) -> Iterator[str]:
+    """Rules are Python, nothing enforces their types: what a check stumbles over is a problem."""
+    for check in (_name, _target, _limits, _modes, _durations, _metrics, _policy):
+        try:
+            yield from check(resource)
+        except Exception as error:
+            yield f"{check.__name__[1:]}: cannot be checked: {type(error).__name__}: {error}"
+
+
+def _name(resource: Resource) -> Iterator[str]:
+    if not isinstance(resource.name, str) or not NAME.fullmatch(resource.name):
         yield f"name = {resource.name!r}: must match {NAME.pattern}"
-    yield from _target(resource)
-    yield from _limits(resource)
-    yield from _durations(resource)
-    yield from _metrics(resource)
-    yield from _policy(resource)
 
 
 def _target(resource: Resource) -> Iterator[str]:
@@ -73,42 +85,65 @@ def _target(resource: Resource) -> Iterator[str]:
     if not isinstance(plan, AppServicePlan):
         yield f"target = {plan!r}: must be an AppServicePlan"
         return
-    if not UUID.fullmatch(plan.subscription_id):
+    if not isinstance(plan.subscription_id, str) or not UUID.fullmatch(plan.subscription_id):
         yield f"target.subscription_id = {plan.subscription_id!r}: must be a UUID"
     for key in ("resource_group", "name"):
         value = getattr(plan, key)
-        if not value or "/" in value:
+        if not isinstance(value, str) or not value or "/" in value:
             yield f"target.{key} = {value!r}: must be a name without slashes"
 
 
 def _limits(resource: Resource) -> Iterator[str]:
     low, high = resource.limits.minimum, resource.limits.maximum
+    for key, value in (("minimum", low), ("maximum", high)):
+        if type(value) is not int:
+            yield f"limits.{key} = {value!r}: must be a whole number"
+            return
     if low < 1:
         yield f"limits.minimum = {low}: must be at least 1"
     if high < low:
         yield f"limits.maximum = {high}: must be at least limits.minimum = {low}"
     if high > PLAN_CAPACITY_MAX:
         yield f"limits.maximum = {high}: must be at most {PLAN_CAPACITY_MAX}"
+
+
+def _modes(resource: Resource) -> Iterator[str]:
     for key, kind in (("mode", Mode), ("on_manual_change", ManualChange)):
         if not isinstance(getattr(resource, key), kind):
             yield f"{key} = {getattr(resource, key)!r}: must be a {kind.__name__}"
 
 
 def _durations(resource: Resource) -> Iterator[str]:
-    for key in ("scale_out_seconds", "scale_in_seconds"):
-        if not 0 <= getattr(resource.cooldown, key) <= 86_400:
-            yield f"cooldown.{key} = {getattr(resource.cooldown, key)}: must be 0 to 86400"
-    if not 1 <= resource.window_seconds <= 86_400:
-        yield f"window_seconds = {resource.window_seconds}: must be 1 to 86400"
+    cooldown = resource.cooldown
+    yield from _bounded("cooldown.scale_out_seconds", cooldown.scale_out_seconds, 0, 86_400)
+    yield from _bounded("cooldown.scale_in_seconds", cooldown.scale_in_seconds, 0, 86_400)
+    yield from _bounded("window_seconds", resource.window_seconds, 1, WINDOW_SECONDS_MAX)
+    yield from _bounded("history_seconds", resource.history_seconds, 0, WINDOW_SECONDS_MAX)
+    yield from _bounded("goal.age_limit_minutes", resource.goal.age_limit_minutes, 0, 1440)
+    yield from _bounded("goal.switch_cost", resource.goal.switch_cost, 0, 1e6)
+    yield from _bounded("goal.late_penalty", resource.goal.late_penalty, 0, 1e6)
+    rate, dead_time = resource.service.rate_per_instance_minute, resource.service.dead_time_minutes
+    if rate is not None:
+        yield from _bounded("service.rate_per_instance_minute", rate, 1e-6, 1e9)
+    if dead_time is not None:
+        yield from _bounded("service.dead_time_minutes", dead_time, 0, 120)
+
+
+def _bounded(key: str, value: object, low: float, high: float) -> Iterator[str]:
+    if type(value) not in (int, float):
+        yield f"{key} = {value!r}: must be a number"
+    elif not low <= value <= high:  # type: ignore[operator]  # false for NaN too
+        yield f"{key} = {value}: must be {low:g} to {high:g}"
 
 
 def _metrics(resource: Resource) -> Iterator[str]:
-    if not resource.metrics:
-        yield "metrics: at least one source is needed"
+    if not isinstance(resource.metrics, Mapping) or not resource.metrics:
+        yield f"metrics = {resource.metrics!r}: a dict of at least one source is needed"
+        return
     for name, source in resource.metrics.items():
         if name == CAPACITY_METRIC:
             yield f"metrics[{name!r}]: this name is reserved for the target's own capacity"
-        elif not NAME.fullmatch(name):
+        elif not isinstance(name, str) or not NAME.fullmatch(name):
             yield f"metrics[{name!r}]: the name must match {NAME.pattern}"
         for problem in _source(source):
             yield f"metrics[{name!r}]{problem}"
@@ -121,8 +156,9 @@ def _source(source: MetricSource) -> Iterator[str]:
     if isinstance(source, PlanCapacity):
         return
     for key in ("topic", "subscription", "queue", "connection"):
-        if hasattr(source, key) and not getattr(source, key):
-            yield f".{key} = '': must not be empty"
+        value = getattr(source, key, "none")
+        if not isinstance(value, str) or not value:
+            yield f".{key} = {value!r}: must be a name"
     if not isinstance(source, StorageQueue) and source.count not in COUNTS:
         yield f".count = {source.count!r}: must be one of {', '.join(COUNTS)}"
 
@@ -133,7 +169,7 @@ def _policy(resource: Resource) -> Iterator[str]:
         yield f"policy = {policy!r}: must be callable with an Observation"
         return
     for name in getattr(policy, "metric_names", ()):
-        if name not in resource.metrics:
+        if isinstance(resource.metrics, Mapping) and name not in resource.metrics:
             known = ", ".join(sorted(resource.metrics)) or "none"
             yield f"policy.metric = {name!r}: is not one of the resource's metrics ({known})"
     for problem in getattr(policy, "problems", list)():

@@ -24,7 +24,7 @@ from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
 from shared.settings import SettingsError
 from tests.unit.test_settings import SINGLE
 
-ENVIRON = {**SINGLE, "AzureWebJobsStorage": "unused"}
+ENVIRON = {**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true"}
 BACKLOG = "orders-billing-backlog"
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -141,7 +141,7 @@ async def test_wrong_settings_and_rules_stop_the_app_with_one_message(
         "WindowSeconds = 'ten': must be a number",
         "resource 'plan-1': limits.maximum = 3: must be at least limits.minimum = 9",
         "resource 'plan-1': policy.lower = 10: must be below upper = 5.0",
-        "AzureWebJobsStorage = '': set a connection string, or "
-        "AzureWebJobsStorage__fullyQualifiedNamespace (Service Bus) or "
-        "AzureWebJobsStorage__accountName (Storage) for managed identity",
+        "AzureWebJobsStorage = '': set a storage connection string or, for managed identity, "
+        "AzureWebJobsStorage__accountName, or both AzureWebJobsStorage__queueServiceUri and "
+        "AzureWebJobsStorage__tableServiceUri",
     )

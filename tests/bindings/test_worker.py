@@ -23,7 +23,7 @@ from shared.adapters.table_state import TableStateStore
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.messages import decode_metric, encode_action, encode_metric
 from shared.autoscaling.model import EntryKind, LogEntry, Metric, MetricValue, ScaleAction
-from shared.settings import Connection
+from shared.connections import StorageConnection
 
 NAMES = {
     "metric_collector",
@@ -70,7 +70,7 @@ async def host(arm: ArmStandIn, azurite: Azurite) -> AsyncIterator[FunctionsHost
 
 @pytest.fixture
 async def store(azurite: Azurite) -> AsyncIterator[TableStateStore]:
-    store = TableStateStore(Connection("Storage", azurite.connection_string))
+    store = TableStateStore(StorageConnection("Storage", azurite.connection_string))
     yield store
     await store.close()
 

@@ -132,7 +132,8 @@ async def reader(
         "ServiceBusConnection": bus.connection_string,
         "AzureWebJobsStorage": azurite.connection_string,
     }
-    reader = AzureReader(loaded(**environ).connection, control)
+    settings = loaded(**environ)
+    reader = AzureReader(settings.storage, settings.service_bus, control)
     yield reader
     await reader.close()
 

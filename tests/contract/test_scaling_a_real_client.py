@@ -13,7 +13,6 @@ from local.stand_ins.loopback_server import HANG, LOST_REPLY, Fault
 from local.stand_ins.plans import P1V3, Plan
 from shared.adapters.app_service import AppServiceControl
 from shared.adapters.memory import MemoryStateStore
-from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.flows import reconciler, scaler, scaling_logic
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
@@ -23,11 +22,10 @@ from shared.autoscaling.model import (
     MetricValue,
     ScaleAction,
 )
-from tests.builders import resource
+from tests.builders import TIMING, resource
 from tests.contract.test_azure_adapters import ID, loaded
 
 RESOURCES = {"plan-1": resource()}
-TIMING = ActionTiming()
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
@@ -52,7 +50,7 @@ class Scene:
 
     async def reconcile(self) -> list[ScaleAction]:
         self.now += timedelta(seconds=60)
-        return await reconciler.run(RESOURCES.values(), self.store, self.control, TIMING)
+        return await reconciler.run(RESOURCES.values(), self.store, self.control, TIMING, 10)
 
     @property
     def accepted(self) -> list[int | None]:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -25,13 +26,14 @@ from shared.autoscaling.model import (
     ScalingState,
 )
 from shared.autoscaling.ports import StateStore
-from shared.settings import Connection
-from tests.builders import NOW, ago, desired, history
+from shared.autoscaling.samples import SAMPLES_KEPT_MAX
+from shared.connections import StorageConnection
+from tests.builders import NOW, ago, desired, history, sample
 
 
 @asynccontextmanager
 async def table_store(azurite: Azurite) -> AsyncIterator[TableStateStore]:
-    store = TableStateStore(Connection("Storage", azurite.connection_string))
+    store = TableStateStore(StorageConnection("Storage", azurite.connection_string))
     yield store
     await store.close()
 
@@ -176,6 +178,29 @@ async def test_recording_twice_records_once(store: StateStore, name: str) -> Non
     await store.record(entry(name))
     await store.record(entry(name))
     assert len(await store.log(name)) == 1
+
+
+async def test_whatever_a_rule_says_can_be_written_and_read(store: StateStore, name: str) -> None:
+    class Unprintable:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    odd: Any = {1: Unprintable(), "huge": 10**5000, "half": "\ud800", "nan": float("nan")}
+    loop: Any = {}
+    loop["self"] = loop
+    wordy = [Recommendation(2, "r" * 500, f"rule {i}", {"text": "x" * 400}) for i in range(99)]
+    said = Recommendation(2, "half \ud800", "rule", {**odd, **loop})
+    line = entry(name, candidates=(said, *wordy), evidence={str(i): "y" * 999 for i in range(99)})
+    await store.record(line)
+    (read,) = await store.log(name)
+    assert read.candidates[0].rule == "rule"
+    assert all(c.capacity == 2 for c in read.candidates)
+
+
+async def test_the_longest_history_is_kept_whole(store: StateStore, name: str) -> None:
+    long = History(tuple(sample(123456.5, i / 8) for i in reversed(range(SAMPLES_KEPT_MAX))))
+    await store.commit(await store.load(name), ScalingState({"backlog": long}))
+    assert (await store.load(name)).state.histories["backlog"] == long
 
 
 async def test_a_message_of_the_largest_size_is_kept_whole(store: StateStore, name: str) -> None:

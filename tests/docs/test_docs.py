@@ -6,13 +6,14 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared import settings
-from shared.autoscaling import Observation, Threshold
+from shared.autoscaling import Observation, ServiceBusQueue, Threshold
 from shared.autoscaling.decide import decide
 from shared.autoscaling.model import EntryKind
 from shared.autoscaling.validation import problems
@@ -42,7 +43,7 @@ def known_settings() -> set[str]:
     environ = Asked(EXAMPLE)
     loaded = settings.load(environ)
     loaded.single_resource()
-    loaded.connection("AzureWebJobsStorage")
+    loaded.storage("AzureWebJobsStorage")
     by_host = {key for key in environ.keys_asked if "__" in key or key.startswith("AzureWebJobs")}
     return environ.keys_asked - by_host | {"AzureWebJobsStorage"}
 
@@ -98,8 +99,11 @@ def test_the_rules_of_the_readme_are_valid_and_decide() -> None:
     exec(python_blocks(README)[0], names)
     (declared,) = names["resources"](settings.load(EXAMPLE))
     assert problems([declared]) == []
-    busy = resource(metrics=declared.metrics | resource().metrics, policy=declared.policy)
+    busy = resource(policy=declared.policy)
     assert decide(busy, state([200]), NOW).desired == 4
+    assert decide(busy, state([0]), NOW).desired == 1
+    never_read = replace(busy, metrics={**busy.metrics, "retries": ServiceBusQueue("retries")})
+    assert decide(never_read, state([0]), NOW).desired == 2, "in on a queue that nobody has seen"
 
 
 def test_the_rules_of_the_rules_page_decide() -> None:
@@ -128,3 +132,7 @@ def test_development_files_are_not_deployed() -> None:
     )
     top = {line.split("/")[0] for line in tracked.stdout.splitlines()} or deployed
     assert top - ignored == deployed
+
+
+def test_the_product_runs_on_its_own_package_and_no_other_of_that_name() -> None:
+    assert Path(str(settings.__file__)).is_relative_to(ROOT)

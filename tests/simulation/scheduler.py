@@ -22,15 +22,16 @@ class Outage(Exception):
 
 
 @coroutine
-def pause() -> Generator[None, None, None]:
-    """Where another task may run, and where a fault may strike."""
-    yield
+def pause(*, sheltered: bool = False) -> Generator[bool, None, None]:
+    """Where another task may run, and where a fault may strike unless it is sheltered."""
+    yield sheltered
 
 
 @dataclass(slots=True)
 class Task:
     work: Coroutine[Any, Any, Any]
     ended: Callable[[Any, BaseException | None], None]
+    sheltered: bool = False
 
 
 class Scheduler:
@@ -54,11 +55,8 @@ class Scheduler:
             return
         task = self.random.choice(self.tasks)
         try:
-            fault = self._fault()
-            if fault is None:
-                task.work.send(None)
-            else:
-                task.work.throw(fault)
+            fault = None if task.sheltered else self._fault()
+            task.sheltered = task.work.throw(fault) if fault else task.work.send(None)
         except StopIteration as stop:
             self._end(task, stop.value, None)
         except (Exception, Crash) as error:

@@ -18,6 +18,8 @@ from tests.simulation.world import COOLDOWN, LIMITS, World
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "150"))
 ONLY = os.environ.get("SIMULATION_SEED")
 HOSTILE_SECONDS, CALM_SECONDS = 2400, 1800
+UNSEEN_SECONDS_MAX = 60
+"""A change is seen at the latest with the third capacity sample after it, even if two get lost."""
 
 
 def seeds() -> list[int]:
@@ -32,9 +34,9 @@ def lines(world: World) -> list[LogEntry]:
     return sorted(world.store._log["plan-1"].values(), key=lambda e: (e.time, e.epoch or 0))
 
 
-def hostile(seed: int, *, by_hand: bool) -> World:
+def hostile(seed: int, *, by_hand: bool, fault_rate: float = 0.02) -> World:
     """A world after a hostile hour of changing load."""
-    world = World(seed, fault_rate=0.02)
+    world = World(seed, fault_rate)
     for _ in range(8):
         world.load = world.random.choice([0.0, 5.0, 50.0, 500.0])
         world.run(HOSTILE_SECONDS / 8)
@@ -59,21 +61,25 @@ def check_always(world: World, *, by_hand: bool) -> None:
     targets = {e.desired for e in lines(world) if e.applies or e.kind is EntryKind.MANUAL_CHANGE}
     assert set(ordered) <= targets, "a capacity that nobody decided"
     if not by_hand:
-        assert len(world.control.effective) <= len(decided), "scaled more often than decided"
+        late = sum(e.late for e in world.control.effective)  # each has to be undone
+        in_time = len(world.control.effective) - late
+        assert in_time <= len(decided) + late, "scaled more often than decided"
     for history in state(world).histories.values():
         assert all(a.time < b.time for a, b in pairwise(history.samples))
 
 
 def check_cooldown(world: World) -> None:
-    """Between a confirmed change and the next decision there is the wait of its direction."""
-    changed_at = None
-    for line in lines(world):
-        if line.applies and changed_at is not None and line.current is not None:
-            out = (line.desired or 0) > line.current
-            wait = COOLDOWN.scale_out_seconds if out else COOLDOWN.scale_in_seconds
-            assert (line.time - changed_at).total_seconds() > wait, line
-        if line.kind is EntryKind.CONFIRMED:
-            changed_at = line.time
+    """Between a change as it happened and the next decision lies the wait of its direction.
+
+    A decision may not know of a change of the last moments: nobody has seen it yet.
+    """
+    for line in (e for e in lines(world) if e.applies):
+        assert line.current is not None
+        out = (line.desired or 0) > line.current
+        wait = COOLDOWN.scale_out_seconds if out else COOLDOWN.scale_in_seconds
+        for effect in (e for e in world.control.effective if not e.late):
+            ago = (line.time - effect.time).total_seconds()
+            assert not UNSEEN_SECONDS_MAX < ago < wait, (line, effect)
 
 
 @pytest.mark.parametrize("seed", seeds())
@@ -103,13 +109,22 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert first.control.changes == second.control.changes
 
 
+@pytest.mark.parametrize("seed", seeds()[::5])
+def test_a_storm_poisons_messages_and_harms_nothing_for_good(seed: int) -> None:
+    world = hostile(seed, by_hand=False, fault_rate=0.2)
+    calm(world, load=1000.0)
+    check_always(world, by_hand=False)
+    assert world.control.capacities["plan-1"] == LIMITS.maximum, f"seed {seed}"
+
+
 def test_the_faults_do_strike() -> None:
     """A simulation without faults would prove nothing."""
     kinds: Counter[EntryKind] = Counter()
     poisoned = 0
     for seed in range(20):
-        world = hostile(seed, by_hand=True)
-        kinds.update(e.kind for e in lines(world))
-        poisoned += len(world.poisoned)
-    expected = set(EntryKind) - {EntryKind.POISON}
-    assert expected <= set(kinds), kinds
+        for fault_rate in (0.02, 0.05, 0.2):
+            world = hostile(seed, by_hand=True, fault_rate=fault_rate)
+            kinds.update(e.kind for e in lines(world))
+            poisoned += len(world.poisoned)
+    assert set(EntryKind) <= set(kinds), kinds
+    assert poisoned > 0

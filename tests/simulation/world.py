@@ -9,7 +9,6 @@ from typing import Any
 
 from shared.adapters.memory import MemoryCapacityControl, MemoryStateStore
 from shared.autoscaling import Cooldown, Limits, Threshold
-from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows import poison, reconciler, scaler, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
@@ -24,17 +23,18 @@ from shared.autoscaling.model import (
     ScalingState,
 )
 from shared.autoscaling.ports import Snapshot
-from tests.builders import NOW, resource
+from tests.builders import NOW, TIMING, resource
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 
 LIMITS = Limits(2, 6)
 COOLDOWN = Cooldown(120, 300)
-TIMING = ActionTiming()
 MAX_DEQUEUE_COUNT = 5
 DUPLICATE_RATE = 0.05
 LOST_OUTPUT_RATE = 0.05
 COLLECT_SECONDS, RECONCILE_SECONDS = 15, 30
 STEP_SECONDS_MAX = 1.0
+SLOW_CHANGE_RATE = 0.3
+SLOW_CHANGE_SECONDS_MAX = 240
 
 
 class Store(MemoryStateStore):
@@ -59,13 +59,27 @@ class Store(MemoryStateStore):
         await pause()
 
 
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A change of capacity when it happened, whoever knew of it."""
+
+    time: datetime
+    before: int
+    after: int
+    late: bool
+    """By then something else had been decided; ARM does not fence writers."""
+
+
 class Control(MemoryCapacityControl):
     """A plan that is at times busy, at times refuses, and whose answers get lost."""
 
-    def __init__(self, clock: Callable[[], datetime], scheduler: Scheduler) -> None:
+    def __init__(
+        self, clock: Callable[[], datetime], scheduler: Scheduler, store: MemoryStateStore
+    ) -> None:
+        self._store = store
         super().__init__(clock, {"plan-1": 3})
         self._scheduler = scheduler
-        self.effective: list[tuple[int, int]] = []
+        self.effective: list[Effect] = []
 
     async def read(self, target: CapacityTarget) -> MetricValue:
         try:
@@ -82,13 +96,25 @@ class Control(MemoryCapacityControl):
             raise CapacityRefused("403") if chance < 0.005 else CapacityDelayed("409", 5)
         try:
             await pause()
+            await self._take_long()
             before = self.capacities[target.name]
             await super().change(target, capacity)
             if before != capacity:
-                self.effective.append((before, capacity))
+                desired = self._store._states[target.name].desired
+                late = desired is None or desired.target != capacity
+                self.effective.append(Effect(self._clock(), before, capacity, late))
             await pause()
         except Outage as error:
-            raise CapacityDelayed("no answer, outcome unknown") from error
+            raise CapacityDelayed("no answer, outcome unknown", maybe_done=True) from error
+
+    async def _take_long(self) -> None:
+        """Some orders stay on their way for minutes, while the rules decide something else."""
+        random = self._scheduler.random
+        if random.random() >= SLOW_CHANGE_RATE * bool(self._scheduler.fault_rate):
+            return
+        until = self._clock() + timedelta(seconds=random.uniform(0, SLOW_CHANGE_SECONDS_MAX))
+        while self._clock() < until:
+            await pause(sheltered=True)
 
 
 @dataclass(slots=True)
@@ -106,7 +132,7 @@ class World:
         self.random = self.scheduler.random
         self.now = NOW
         self.store = Store(lambda: self.now.replace(microsecond=0))
-        self.control = Control(lambda: self.now, self.scheduler)
+        self.control = Control(lambda: self.now, self.scheduler, self.store)
         self.resources = {
             "plan-1": resource(
                 policy=Threshold("backlog", 100, 10), limits=LIMITS, cooldown=COOLDOWN

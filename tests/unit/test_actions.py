@@ -7,7 +7,6 @@ import pytest
 
 from shared.autoscaling import ManualChange, Mode
 from shared.autoscaling.actions import (
-    ActionTiming,
     changed_by_hand,
     confirm_if_observed,
     defer,
@@ -24,11 +23,7 @@ from shared.autoscaling.model import (
     ScaleAction,
     ScalingState,
 )
-from tests.builders import NOW, ago, confirmed, desired, resource, sample, state
-
-TIMING = ActionTiming(
-    resend_seconds=60, retry_seconds=15, failure_hold_seconds=60, deadline_seconds=600
-)
+from tests.builders import NOW, TIMING, ago, confirmed, desired, resource, sample, state
 
 
 def action(**changes: object) -> ScaleAction:
@@ -72,12 +67,23 @@ def test_a_paused_resource_carries_out_nothing() -> None:
     assert reason_to_ignore(resource(mode=Mode.DRY_RUN), running, action(), NOW) is not None
 
 
-def test_a_capacity_that_the_decision_did_not_know_was_set_by_hand() -> None:
-    assert changed_by_hand(resource(), desired(previous=2, target=3), 6)
-    assert not changed_by_hand(resource(), desired(previous=2, target=3), 2)
-    assert not changed_by_hand(resource(), desired(previous=2, target=3), 3)
-    enforcing = resource(on_manual_change=ManualChange.ENFORCE)
-    assert not changed_by_hand(enforcing, desired(previous=2, target=3), 6)
+@pytest.mark.parametrize(
+    ("last", "actual", "by_hand"),
+    [
+        (desired(previous=2, target=3), 6, True),
+        (desired(previous=2, target=3), 2, False),
+        (desired(previous=2, target=3), 3, False),
+        (desired(previous=2, target=3, superseded_target=4), 4, False),
+        (desired(previous=2, target=3, status=ActionStatus.FAILED), 2, False),
+        (desired(previous=2, target=3, status=ActionStatus.FAILED), 5, True),
+        (confirmed(900, target=3), 2, True),
+        (confirmed(900, target=3), 3, False),
+    ],
+)
+def test_a_capacity_that_no_decision_explains_was_set_by_hand(
+    last: Desired, actual: int, by_hand: bool
+) -> None:
+    assert changed_by_hand(last, actual) is by_hand
 
 
 # --- confirmation by observation ---
@@ -134,6 +140,9 @@ def kinds(last: Desired | None, actual: int, **changes: Any) -> tuple[str | None
         (desired(requested_at=ago(601)), 2, EntryKind.FAILED, None),
         (desired(requested_at=ago(601)), 3, EntryKind.CONFIRMED, None),
         (desired(status=ActionStatus.FAILED), 2, None, None),
+        (desired(status=ActionStatus.FAILED), 3, EntryKind.CONFIRMED, None),
+        (desired(status=ActionStatus.FAILED), 6, EntryKind.MANUAL_CHANGE, None),
+        (desired(), 6, EntryKind.MANUAL_CHANGE, None),
         (confirmed(900, target=3), 3, None, None),
         (confirmed(900, target=3), 6, EntryKind.MANUAL_CHANGE, None),
     ],
@@ -160,9 +169,23 @@ def test_a_manual_change_is_set_back_where_the_resource_says_so() -> None:
     assert (found.action.target, found.action.epoch) == (3, 8)
 
 
+def test_what_failed_is_not_forced_upon_a_plan_that_was_changed_by_hand() -> None:
+    enforcing = resource(on_manual_change=ManualChange.ENFORCE)
+    failed = ScalingState(desired=desired(previous=2, target=3, status=ActionStatus.FAILED))
+    found = reconcile(enforcing, failed, 6, NOW, TIMING)
+    assert found.action is not None
+    assert (found.action.target, found.action.epoch) == (2, 8)
+
+
 @pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.DRY_RUN])
-def test_reconciler_touches_nothing_that_is_not_active(mode: Mode) -> None:
+def test_a_resource_that_is_not_active_is_watched_but_never_changed(mode: Mode) -> None:
     assert kinds(desired(sent_at=ago(600)), 2, mode=mode) == (None, None)
+    assert kinds(desired(requested_at=ago(601)), 2, mode=mode) == (EntryKind.FAILED, None)
+    assert kinds(desired(), 3, mode=mode) == (EntryKind.CONFIRMED, None)
+    by_hand = confirmed(900, target=3)
+    assert kinds(by_hand, 6, mode=mode) == (EntryKind.MANUAL_CHANGE, None)
+    enforce = {"mode": mode, "on_manual_change": ManualChange.ENFORCE}
+    assert kinds(by_hand, 6, **enforce) == (None, None)
 
 
 def test_a_resent_action_keeps_its_epoch() -> None:

@@ -18,7 +18,7 @@ from shared.autoscaling.model import (
     Override,
     ScalingState,
 )
-from tests.builders import NOW, ago, confirmed, desired, history, resource, sample, state
+from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 HIGH = [200.0] * 6
 LOW = [1.0] * 6
@@ -176,6 +176,9 @@ def test_unknown_capacity_means_hold() -> None:
         ((4, 10), confirmed(5, target=3), 3),
         ((4, 10), confirmed(15, target=3), 4),
         ((2, 10), desired(target=3, previous=2), 2),
+        ((9, 10), desired(target=3, previous=2, changed_at=ago(5)), 2),
+        ((4, 10), desired(target=3, previous=2, changed_at=ago(15)), 4),
+        ((9, 10), desired(previous=2, changed_at=ago(5), status=ActionStatus.FAILED), 2),
         (None, desired(target=3, previous=2), 2),
         (None, confirmed(5, target=3), 3),
     ],
@@ -201,6 +204,8 @@ def raising(_: Observation) -> Recommendation:
         (raising, "raised ZeroDivisionError: division by zero"),
         (lambda _: None, "answered None"),
         (lambda _: Recommendation(2.5, "half"), "instead of a Recommendation"),  # type: ignore[arg-type]
+        (lambda _: Recommendation(2, None), "gave None as reason"),  # type: ignore[arg-type]
+        (lambda _: Recommendation(2, "x", evidence=[1]), "a mapping is needed"),  # type: ignore[arg-type]
     ],
 )
 def test_a_rule_that_fails_means_hold_with_its_error(policy: Any, said: str) -> None:
@@ -246,8 +251,38 @@ def test_windows_of_other_metrics_are_all_seen() -> None:
         return Recommendation(observation.capacity, "looking")
 
     both = replace(state(), histories={**state([1, 2]).histories, "other": history([7])})
-    decide(resource(policy=look), both, NOW)
+    declared = {"backlog": SOURCE, "other": SOURCE, "never_read": SOURCE}
+    decide(resource(policy=look, metrics=declared), both, NOW)
     assert seen[0].window("backlog").mean == 1.5
     assert seen[0].window("other").maximum == 7
     assert seen[0].window("missing").mean is None
+    assert seen[0].metrics["never_read"].mean is None  # there, so that a rule cannot overlook it
     assert CAPACITY_METRIC not in seen[0].metrics
+
+
+def test_a_metric_that_is_not_declared_any_more_is_not_seen() -> None:
+    seen: list[Observation] = []
+
+    def look(observation: Observation) -> Recommendation:
+        seen.append(observation)
+        return Recommendation(observation.capacity, "looking")
+
+    old = replace(state(), histories={**state([1]).histories, "removed": history([7])})
+    decide(resource(policy=look), old, NOW)
+    assert set(seen[0].metrics) == {"backlog"}
+
+
+def test_a_policy_may_look_back_beyond_the_last_change() -> None:
+    seen: list[Observation] = []
+
+    def look(observation: Observation) -> Recommendation:
+        seen.append(observation)
+        return Recommendation(observation.capacity, "looking")
+
+    capacities = History((sample(1, 900), sample(2, 0)))
+    changed = state([1, 2, 3, 4], desired=confirmed(90))
+    changed = replace(changed, histories={**changed.histories, CAPACITY_METRIC: capacities})
+    decide(resource(policy=look), changed, NOW)
+    assert seen[0].window("backlog").count == 2
+    assert seen[0].history("backlog").count == 4
+    assert [s.value for s in seen[0].capacities.samples] == [1, 2]

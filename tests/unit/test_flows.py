@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -11,7 +11,6 @@ import pytest
 
 from shared.adapters.memory import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import ManualChange, Mode, ServiceBusQueue
-from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.errors import (
     BadMessage,
     CapacityDelayed,
@@ -35,16 +34,17 @@ from shared.autoscaling.model import (
     CapacityTarget,
     Desired,
     EntryKind,
+    LogEntry,
     Metric,
     MetricSource,
     MetricValue,
     Override,
     Resource,
     ScaleAction,
+    ScalingState,
 )
-from tests.builders import NOW, SOURCE, metric, resource
-
-TIMING = ActionTiming()
+from shared.autoscaling.ports import Snapshot
+from tests.builders import NOW, SOURCE, TIMING, metric, resource
 
 
 class Control(MemoryCapacityControl):
@@ -91,7 +91,7 @@ class World:
         return await scaler.run(action, self.resources, self.store, self.control, TIMING)
 
     async def reconcile(self) -> list[ScaleAction]:
-        return await reconciler.run([self.resource], self.store, self.control, TIMING)
+        return await reconciler.run([self.resource], self.store, self.control, TIMING, 10)
 
     async def desired(self) -> Desired:
         desired = (await self.store.load("plan-1")).state.desired
@@ -180,15 +180,36 @@ async def test_a_race_that_is_never_won_goes_back_to_the_queue() -> None:
     assert store.attempts == 10
 
 
-async def test_two_samples_at_once_lead_to_one_order() -> None:
+async def test_samples_that_race_for_the_state_lead_to_one_order() -> None:
+    class Interleaving(MemoryStateStore):
+        """All racers have read before the first one writes."""
+
+        conflicts = 0
+
+        async def load(self, resource_name: str) -> Snapshot:
+            snapshot = await super().load(resource_name)
+            await asyncio.sleep(0)
+            return snapshot
+
+        async def commit(
+            self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()
+        ) -> None:
+            try:
+                await super().commit(snapshot, state, entries)
+            except StateConflict:
+                self.conflicts += 1
+                raise
+
     world = World()
+    world.store = store = Interleaving(lambda: world.now)
     await world.load([200] * 4)
-    world.now += timedelta(seconds=15)
-    sent = [Metric("plan-1", "backlog", MetricValue(world.now, 200))] * 3
+    samples = [MetricValue(world.now + timedelta(seconds=s), 200) for s in (1, 2, 3)]
+    sent = [Metric("plan-1", "backlog", value) for value in samples]
     actions = await asyncio.gather(
         *[scaling_logic.run(m, world.resources, world.store) for m in sent]
     )
-    assert {a.epoch for a in actions if a} == {1}
+    assert store.conflicts > 0
+    assert [a.epoch for a in actions if a] == [1]
     assert (await world.desired()).epoch == 1
 
 
@@ -258,12 +279,64 @@ async def test_a_refused_action_frees_the_resource_within_a_minute() -> None:
     assert again.epoch == 2
 
 
-async def test_a_plan_changed_by_hand_meanwhile_is_left_alone() -> None:
+async def test_a_plan_changed_by_hand_meanwhile_is_left_alone_and_adopted() -> None:
     world = World()
     action = await scaled_out(world)
     world.control.capacities["plan-1"] = 5
-    assert await world.scale(action) is EntryKind.FAILED
+    assert await world.scale(action) is EntryKind.MANUAL_CHANGE
     assert world.control.changes == []
+    adopted = await world.desired()
+    assert (adopted.target, adopted.epoch, adopted.status) == (5, 2, ActionStatus.CONFIRMED)
+    assert await world.load([0] * 39) is None  # cooldown runs from the change by hand
+
+
+async def test_a_change_that_took_effect_is_confirmed_though_it_was_given_up_meanwhile() -> None:
+    world = World()
+    action = await scaled_out(world)
+
+    class GivenUpMeanwhile(Control):
+        async def change(self, target: CapacityTarget, capacity: int) -> None:
+            await super().change(target, capacity)
+            world.now += timedelta(seconds=601)
+            self.capacities[target.name] = 2  # not to be seen yet
+            await world.reconcile()
+            self.capacities[target.name] = capacity
+
+    world.control = GivenUpMeanwhile(lambda: world.now, {"plan-1": 2})
+    assert await world.scale(action) is EntryKind.CONFIRMED
+    assert EntryKind.FAILED in await world.kinds()
+    assert (await world.desired()).changed_at == world.now
+
+
+async def test_a_capacity_that_shows_up_after_the_action_was_given_up_starts_the_cooldown() -> None:
+    world = World()
+    await scaled_out(world)
+    world.now += timedelta(seconds=601)
+    await world.reconcile()
+    assert (await world.desired()).status is ActionStatus.FAILED
+    world.control.capacities["plan-1"] = 3
+    assert await world.load([200] * 39) is None
+    assert (await world.desired()).status is ActionStatus.CONFIRMED
+
+
+async def test_a_late_change_that_undid_a_newer_one_is_told_and_repaired() -> None:
+    world = World()
+    old = await scaled_out(world)
+
+    class Slow(Control):
+        async def change(self, target: CapacityTarget, capacity: int) -> None:
+            world.control = Control(lambda: world.now, {"plan-1": 2})
+            new = await world.load([0] * 45)
+            assert new is not None
+            await world.scale(new)
+            world.control = self
+            await super().change(target, capacity)
+
+    world.control = Slow(lambda: world.now, {"plan-1": 2})
+    assert await world.scale(old) is EntryKind.IGNORED
+    assert EntryKind.REOPENED in await world.kinds()
+    (again,) = await world.reconcile()
+    assert (again.target, again.epoch) == (1, 2)
 
 
 async def test_a_capacity_that_reads_back_wrong_is_not_confirmed() -> None:
@@ -325,8 +398,27 @@ async def test_one_resource_that_cannot_be_read_does_not_hide_the_others() -> No
     for i in range(5):
         value = MetricValue(world.now - timedelta(seconds=i), 200)
         await scaling_logic.run(Metric("plan-2", "backlog", value), both, world.store)
-    again = await reconciler.run(both.values(), world.store, world.control, TIMING)
+    again = await reconciler.run(both.values(), world.store, world.control, TIMING, 10)
     assert again == [action]
+
+
+async def test_one_resource_that_hangs_does_not_delay_the_others() -> None:
+    world = World()
+    action = await scaled_out(world)
+    world.now += timedelta(seconds=60)
+
+    class Hanging(Control):
+        async def read(self, target: CapacityTarget) -> MetricValue:
+            if target.name == "plan-2":
+                await asyncio.Event().wait()
+            return await super().read(target)
+
+    world.control = Hanging(lambda: world.now, {"plan-1": 2})
+    hanging = resource("plan-2")
+    first = await world.store.load("plan-2")
+    await world.store.commit(first, ScalingState(desired=await world.desired()))
+    both = [hanging, world.resource]
+    assert await reconciler.run(both, world.store, world.control, TIMING, 0.05) == [action]
 
 
 # --- metric_collector ---
@@ -394,8 +486,11 @@ async def test_a_poison_action_frees_its_resource() -> None:
 async def test_a_poison_action_of_an_older_epoch_frees_nothing() -> None:
     world = World()
     action = await scaled_out(world)
-    old = json.dumps({**json.loads(encode_action(action)), "epoch": 99})
-    await poison.run_action(poisoned(old, "actions"), world.resources, world.store, TIMING)
+    newer = await world.load([0] * 45)
+    assert newer is not None
+    assert newer.epoch > action.epoch
+    old = poisoned(encode_action(action), "actions")
+    await poison.run_action(old, world.resources, world.store, TIMING)
     assert (await world.desired()).pending
 
 
@@ -409,3 +504,20 @@ async def test_old_decisions_are_deleted() -> None:
     await world.load([50])
     assert await retention.run(world.resources, world.store, 14) == 4
     assert len(await world.kinds()) == 1
+
+
+async def test_a_log_that_cannot_be_pruned_does_not_keep_the_others() -> None:
+    class Failing(MemoryStateStore):
+        async def prune_log(self, resource_name: str, before: datetime) -> int:
+            if resource_name == "broken":
+                raise OSError("503")
+            if resource_name == "slow":
+                await asyncio.Event().wait()
+            return await super().prune_log(resource_name, before)
+
+    world = World()
+    world.store = Failing(lambda: world.now)
+    await world.load([50] * 4)
+    world.now += timedelta(days=15)
+    names = ["broken", "slow", *world.resources]
+    assert await retention.run(names, world.store, 14, budget_seconds=0.05) == 4

@@ -66,9 +66,8 @@ def test_the_single_resource_names_every_setting_that_is_missing() -> None:
         "Topic = '': must be set",
         "Subscription = '': must be set",
         "ThresholdUp = 'x': must be a number",
-        "ServiceBusConnection = '': set a connection string, or "
-        "ServiceBusConnection__fullyQualifiedNamespace (Service Bus) or "
-        "ServiceBusConnection__accountName (Storage) for managed identity",
+        "ServiceBusConnection = '': set a Service Bus connection string or, for managed identity, "
+        "ServiceBusConnection__fullyQualifiedNamespace",
     )
     assert settings.load(SINGLE).single_resource().threshold_up == 100
 
@@ -77,19 +76,50 @@ def test_connections_are_found_as_the_host_finds_them() -> None:
     loaded = settings.load(
         {
             "ServiceBusConnection__fullyQualifiedNamespace": "ns.servicebus.windows.net",
+            "ServiceBusConnection__clientId": "client-1",
             "AzureWebJobsStorage__accountName": "account",
-            "AzureWebJobsPrefixed": "Endpoint=x",
-            "Prefixed": "Endpoint=y",
+            "AzureWebJobsPrefixed": "Endpoint=sb://x",
+            "Prefixed": "Endpoint=sb://y",
         }
     )
-    assert loaded.connection("ServiceBusConnection").namespace == "ns.servicebus.windows.net"
-    assert loaded.connection("AzureWebJobsStorage").account == "account"
-    assert loaded.connection("Prefixed").connection_string == "Endpoint=x"
-    with pytest.raises(SettingsError, match="Missing__fullyQualifiedNamespace"):
-        loaded.connection("Missing")
+    bus = loaded.service_bus("ServiceBusConnection")
+    assert (bus.namespace, bus.client_id) == ("ns.servicebus.windows.net", "client-1")
+    table_url = loaded.storage("AzureWebJobsStorage").table_url
+    assert table_url == "https://account.table.core.windows.net"
+    assert loaded.service_bus("Prefixed").connection_string == "Endpoint=sb://x"
+
+
+@pytest.mark.parametrize("kind", ["storage", "service_bus"])
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, "One = ''"),
+        ({"One": "hello"}, "One: must be a"),
+        ({"AzureWebJobsOne": "AccountName=x"}, "AzureWebJobsOne: must be a"),
+        ({"One__queueServiceUri": "https://q"}, "One = ''"),
+    ],
+)
+def test_a_connection_that_is_none_of_its_kind_is_named(
+    kind: str, environ: dict[str, str], said: str
+) -> None:
+    with pytest.raises(SettingsError, match=said):
+        getattr(settings.load(environ), kind)("One")
+
+
+def test_one_kind_of_connection_is_not_taken_for_the_other() -> None:
+    loaded = settings.load({"Bus": "Endpoint=sb://x", "Storage": "UseDevelopmentStorage=true"})
+    assert "devstoreaccount1" in loaded.storage("Storage").connection_string
+    with pytest.raises(SettingsError, match="must be a storage connection string"):
+        loaded.storage("Bus")
+    with pytest.raises(SettingsError, match="must be a Service Bus connection string"):
+        loaded.service_bus("Storage")
 
 
 def test_secrets_do_not_show() -> None:
-    loaded = settings.load({"ServiceBusConnection": "Endpoint=sb://x;SharedAccessKey=hunter2"})
+    secret = "Endpoint=sb://x;SharedAccessKey=hunter2"
+    loaded = settings.load({"ServiceBusConnection": secret, "Other": "SharedAccessKey=hunter2"})
     assert "hunter2" not in repr(loaded)
-    assert "hunter2" not in repr(loaded.connection("ServiceBusConnection"))
+    assert "hunter2" not in repr(loaded.service_bus("ServiceBusConnection"))
+    with pytest.raises(SettingsError) as raised:
+        loaded.storage("Other")
+    assert "hunter2" not in str(raised.value)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,8 +8,10 @@ import pytest
 from shared.autoscaling import (
     AppServicePlan,
     Cooldown,
+    Goal,
     Limits,
     PlanCapacity,
+    Service,
     ServiceBusQueue,
     StorageQueue,
     Threshold,
@@ -35,11 +38,18 @@ def test_a_good_declaration_has_no_problems() -> None:
         ({"limits": Limits(0, 5)}, "limits.minimum = 0: must be at least 1"),
         ({"limits": Limits(6, 5)}, "limits.maximum = 5: must be at least limits.minimum = 6"),
         ({"limits": Limits(1, 101)}, "limits.maximum = 101: must be at most 100"),
-        ({"limits": Limits("1", 5)}, "a value has the wrong type"),  # type: ignore[arg-type]
+        ({"limits": Limits("1", 5)}, "limits.minimum = '1': must be a whole number"),  # type: ignore[arg-type]
         ({"cooldown": Cooldown(-1, 0)}, "cooldown.scale_out_seconds = -1: must be 0 to 86400"),
-        ({"window_seconds": 0}, "window_seconds = 0: must be 1 to 86400"),
+        ({"window_seconds": 0}, "window_seconds = 0: must be 1 to 14400"),
         ({"mode": "pause"}, "mode = 'pause': must be a Mode"),
-        ({"metrics": {}}, "metrics: at least one source is needed"),
+        ({"metrics": {}}, "metrics = {}: a dict of at least one source is needed"),
+        ({"metrics": None}, "metrics = None: a dict of at least one source is needed"),
+        ({"window_seconds": "600"}, "window_seconds = '600': must be a number"),
+        ({"cooldown": None}, "durations: cannot be checked"),
+        ({"name": 5}, "name = 5: must match"),
+        ({"goal": Goal(late_penalty=-1)}, "goal.late_penalty = -1: must be 0 to 1e+06"),
+        ({"service": Service(0)}, "service.rate_per_instance_minute = 0: must be 1e-06 to"),
+        ({"metrics": {"backlog": ServiceBusQueue(5)}}, ".queue = 5: must be a name"),  # type: ignore[arg-type]
         ({"metrics": {"capacity": SOURCE}}, "this name is reserved"),
         ({"metrics": {"a/b": SOURCE}}, "metrics['a/b']: the name must match"),
         ({"metrics": {"backlog": "queue"}}, "must be a metric source"),
@@ -59,7 +69,7 @@ def test_a_good_declaration_has_no_problems() -> None:
         ),
         (
             {"policy": Threshold("backlog", 100, 10, step_in=0)},
-            "policy.step_in = 0: must be at least 1",
+            "policy.step_in = 0: must be a whole number of at least 1",
         ),
     ],
 )
@@ -72,7 +82,18 @@ def test_each_problem_names_resource_key_value_and_bound(
 
 def test_all_problems_of_all_resources_are_found_at_once() -> None:
     bad = resource(limits=Limits(0, 5), policy=Threshold("backlog", 1, 2))
-    assert len(problems([bad, bad, "nonsense"])) == 6
+    assert len(problems([bad, bad, "nonsense"])) == 7
+
+
+@pytest.mark.parametrize("answer", [None, resource(), iter([resource()]), {"plan-1": resource()}])
+def test_an_answer_that_is_no_list_is_named(answer: object) -> None:
+    (said,) = problems(answer)
+    assert "a list of Resource is needed" in said
+
+
+def test_two_resources_may_not_share_one_plan() -> None:
+    (said,) = problems([resource(), resource("other", target=replace(plan(), name="PLAN-1"))])
+    assert "declared 2 times" in said
 
 
 def test_no_resource_at_all_is_a_problem() -> None:
@@ -85,4 +106,7 @@ def test_the_connections_that_sources_need() -> None:
         "b": StorageQueue("q", connection="Other"),
         "c": PlanCapacity(plan()),
     }
-    assert connections([resource(metrics=sources)]) == {"ServiceBusConnection", "Other"}
+    assert connections([resource(metrics=sources)]) == {
+        (type(SOURCE), "ServiceBusConnection"),
+        (StorageQueue, "Other"),
+    }

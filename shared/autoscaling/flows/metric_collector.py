@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from shared.autoscaling.flows.telling import tell
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     Metric,
@@ -46,13 +47,8 @@ async def run(
     answers = await asyncio.gather(*reads)
     failures = tuple(a for a in answers if isinstance(a, SourceFailure))
     for failure in failures:
-        log.warning(
-            "%s of %s could not be read and is skipped: %s",
-            failure.metric_name,
-            failure.resource_name,
-            failure.reason,
-            extra={"action": "source_failed", "resource": failure.resource_name},
-        )
+        told = f"{failure.metric_name} could not be read and is skipped: {failure.reason}"
+        tell(log, "source_failed", failure.resource_name, told, logging.WARNING)
     return Collection(tuple(a for a in answers if isinstance(a, Metric)), failures)
 
 

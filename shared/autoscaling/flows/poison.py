@@ -9,8 +9,9 @@ from datetime import datetime
 
 from shared.autoscaling.actions import ActionTiming, entry, fail
 from shared.autoscaling.errors import BadMessage
+from shared.autoscaling.flows.declared import check_metric_name, find
 from shared.autoscaling.flows.races import until_won
-from shared.autoscaling.flows.scaling_logic import check_metric_name, find
+from shared.autoscaling.flows.telling import tell
 from shared.autoscaling.messages import decode_action, decode_metric, named_resource
 from shared.autoscaling.model import EntryKind, LogEntry, Resource, ScaleAction
 from shared.autoscaling.ports import StateStore
@@ -106,11 +107,5 @@ async def _record(
             body=message.body,
         )
     )
-    log.error(
-        "poison message %s on %s (%s): %s",
-        message.message_id,
-        message.queue,
-        resource_name,
-        reason,
-        extra={"action": "poison", "resource": resource_name},
-    )
+    told = f"message {message.message_id} on {message.queue} could not be processed: {reason}"
+    tell(log, "poison", resource_name, told, logging.ERROR)

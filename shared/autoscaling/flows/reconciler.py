@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from shared.autoscaling.actions import ActionTiming, reconcile
 from shared.autoscaling.errors import StateConflict
+from shared.autoscaling.flows.telling import tell
 from shared.autoscaling.model import Resource, ScaleAction
 from shared.autoscaling.ports import CapacityControl, StateStore
 
@@ -20,10 +21,11 @@ async def run(
     store: StateStore,
     control: CapacityControl,
     timing: ActionTiming,
+    timeout_seconds: float,
 ) -> list[ScaleAction]:
-    """The actions to send again; each resource on its own, so none hides another."""
+    """The actions to send again; each resource on its own, so none hides or delays another."""
     answers = await asyncio.gather(
-        *[_isolated(resource, store, control, timing) for resource in resources]
+        *[_isolated(resource, store, control, timing, timeout_seconds) for resource in resources]
     )
     return [action for action in answers if action is not None]
 
@@ -43,26 +45,24 @@ async def reconcile_one(
         await store.commit(snapshot, replace(snapshot.state, desired=found.desired), [found.entry])
     except StateConflict:
         return None
-    log.info(
-        "%s: %s",
-        resource.name,
-        found.entry.reason,
-        extra={"action": f"reconciled_{found.entry.kind}", "resource": resource.name},
-    )
+    tell(log, f"reconciled_{found.entry.kind}", resource.name, found.entry.reason)
     return found.action
 
 
 async def _isolated(
-    resource: Resource, store: StateStore, control: CapacityControl, timing: ActionTiming
+    resource: Resource,
+    store: StateStore,
+    control: CapacityControl,
+    timing: ActionTiming,
+    timeout_seconds: float,
 ) -> ScaleAction | None:
     try:
-        return await reconcile_one(resource, store, control, timing)
-    except Exception as error:
-        log.warning(
-            "%s could not be reconciled, next time again: %s: %s",
-            resource.name,
-            type(error).__name__,
-            error,
-            extra={"action": "reconcile_failed", "resource": resource.name},
-        )
-        return None
+        async with asyncio.timeout(timeout_seconds):
+            return await reconcile_one(resource, store, control, timing)
+    except TimeoutError:
+        error = f"no answer within {timeout_seconds:g} s"
+    except Exception as failure:
+        error = f"{type(failure).__name__}: {failure}"
+    told = f"could not be reconciled, next time again: {error}"
+    tell(log, "reconcile_failed", resource.name, told, logging.WARNING)
+    return None

@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import random
 from collections.abc import Iterable
 from datetime import timedelta
 
 from shared.autoscaling.flows.poison import UNATTRIBUTED
+from shared.autoscaling.flows.telling import tell
 from shared.autoscaling.ports import StateStore
 
 log = logging.getLogger(__name__)
 
+CONCURRENT_MAX = 8
+BUDGET_SECONDS = 270
+"""Inside the five minutes that a function on a consumption plan may run."""
 
-async def run(resource_names: Iterable[str], store: StateStore, days: float) -> int:
-    """Delete entries older than ``days`` by the store's clock; answers how many."""
-    deleted = 0
-    for name in (*resource_names, UNATTRIBUTED):
-        now = (await store.load(name)).read_at
-        deleted += await store.prune_log(name, now - timedelta(days=days))
-    log.info("%d old log entries deleted", deleted, extra={"action": "log_pruned"})
-    return deleted
+
+async def run(
+    resource_names: Iterable[str],
+    store: StateStore,
+    days: float,
+    budget_seconds: float = BUDGET_SECONDS,
+) -> int:
+    """Delete entries older than ``days`` by the store's clock; answers how many.
+
+    What the time does not suffice for is left to the next night. The order is another one each
+    time, so that nothing is left for ever.
+    """
+    names = [*resource_names, UNATTRIBUTED]
+    random.shuffle(names)
+    counts: list[int] = []
+    free = asyncio.Semaphore(CONCURRENT_MAX)
+    try:
+        async with asyncio.timeout(budget_seconds), asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(_prune(name, store, days, free, counts))
+    except TimeoutError:
+        told = f"{len(counts)} of {len(names)} done in {budget_seconds:g} s, the rest next time"
+        tell(log, "prune_cut_short", "decision log", told, logging.WARNING)
+    tell(log, "log_pruned", "decision log", f"{sum(counts)} old entries deleted")
+    return sum(counts)
+
+
+async def _prune(
+    name: str, store: StateStore, days: float, free: asyncio.Semaphore, counts: list[int]
+) -> None:
+    async with free:
+        try:
+            now = (await store.load(name)).read_at
+            counts.append(await store.prune_log(name, now - timedelta(days=days)))
+        except Exception as error:
+            told = f"old log entries stay until next time: {type(error).__name__}: {error}"
+            tell(log, "prune_failed", name, told, logging.WARNING)

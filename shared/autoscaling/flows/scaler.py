@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from shared.autoscaling.actions import (
     ActionTiming,
-    Outcome,
+    Settlement,
     changed_by_hand,
     entry,
     reason_to_ignore,
@@ -16,9 +16,17 @@ from shared.autoscaling.actions import (
     settle,
 )
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
+from shared.autoscaling.flows.declared import find
 from shared.autoscaling.flows.races import until_won
-from shared.autoscaling.flows.scaling_logic import find
-from shared.autoscaling.model import Desired, EntryKind, LogEntry, Resource, ScaleAction
+from shared.autoscaling.flows.telling import tell
+from shared.autoscaling.model import (
+    Desired,
+    EntryKind,
+    LogEntry,
+    ManualChange,
+    Resource,
+    ScaleAction,
+)
 from shared.autoscaling.ports import CapacityControl, Snapshot, StateStore
 
 log = logging.getLogger(__name__)
@@ -39,56 +47,61 @@ async def run(
         return await _ignore(store, action, snapshot, ignored)
     desired = snapshot.state.desired
     assert desired is not None  # or there had been a reason to ignore it
-    outcome = await _carry_out(resource, desired, control)
-    return await until_won(resource.name, lambda: _settle(resource, action, outcome, store, timing))
+    settlement = await _carry_out(resource, desired, control)
+    return await until_won(
+        resource.name, lambda: _settle(resource, action, settlement, store, timing)
+    )
 
 
-async def _carry_out(resource: Resource, desired: Desired, control: CapacityControl) -> Outcome:
+async def _carry_out(resource: Resource, desired: Desired, control: CapacityControl) -> Settlement:
     """Change the capacity where it is not there yet, and read it back."""
     ordered = False
     try:
         before = int((await control.read(resource.target)).value)
-        if changed_by_hand(resource, desired, before):
-            reason = f"capacity was changed by hand to {before} meanwhile"
-            return Outcome(EntryKind.FAILED, reason)
+        respected = resource.on_manual_change is ManualChange.ADOPT
+        if respected and changed_by_hand(desired, before):
+            reason = f"capacity was changed by hand to {before} meanwhile: adopted"
+            return Settlement(EntryKind.MANUAL_CHANGE, reason, actual=before)
         if before != desired.target:
-            ordered = True
             await control.change(resource.target, desired.target)
+            ordered = True
             after = int((await control.read(resource.target)).value)
             if after != desired.target:
-                return Outcome(EntryKind.DEFERRED, f"capacity still reads {after}", ordered)
+                return Settlement(EntryKind.DEFERRED, f"capacity still reads {after}", ordered)
     except CapacityDelayed as error:
-        return Outcome(EntryKind.DEFERRED, str(error), ordered, error.retry_after_seconds)
+        ordered = ordered or error.maybe_done
+        return Settlement(EntryKind.DEFERRED, str(error), ordered, error.retry_after_seconds)
     except CapacityRefused as error:
-        return Outcome(EntryKind.FAILED, str(error), ordered)
+        return Settlement(EntryKind.FAILED, str(error), ordered)
     reason = f"capacity changed {before} → {desired.target}: {desired.reason}"
-    return Outcome(EntryKind.CONFIRMED, reason, ordered)
+    return Settlement(EntryKind.CONFIRMED, reason, ordered)
 
 
 async def _settle(
     resource: Resource,
     action: ScaleAction,
-    outcome: Outcome,
+    settlement: Settlement,
     store: StateStore,
     timing: ActionTiming,
 ) -> EntryKind:
-    """Write the outcome; where a newer decision has taken over meanwhile, see that it holds."""
+    """Write how it ended; where a newer decision has taken over meanwhile, see that it holds."""
     snapshot = await store.load(resource.name)
     desired, now = snapshot.state.desired, snapshot.read_at
     if desired is None or desired.epoch != action.epoch:
-        return await _superseded(action, outcome, store, snapshot)
-    if not desired.pending:  # the capacity has been seen, and confirmed, by somebody else
+        return await _superseded(resource, action, settlement, store, snapshot)
+    settled = settle(desired, settlement, now, timing)
+    if settled is None:
         return EntryKind(desired.status)
-    settled = settle(desired, outcome, now, timing)
-    line = entry(resource, settled, outcome.kind, now, outcome.reason)
+    line = entry(resource, settled, settlement.kind, now, settlement.reason)
     await store.commit(snapshot, replace(snapshot.state, desired=settled), [line])
     _tell(line)
-    return outcome.kind
+    return settlement.kind
 
 
 async def _superseded(
+    resource: Resource,
     action: ScaleAction,
-    outcome: Outcome,
+    settlement: Settlement,
     store: StateStore,
     snapshot: Snapshot,
 ) -> EntryKind:
@@ -96,10 +109,14 @@ async def _superseded(
 
     ARM does not fence writers, so the late one repairs what it may have broken.
     """
-    desired = snapshot.state.desired
-    if desired is not None and outcome.ordered:
-        again = reopen(desired, action.target, snapshot.read_at)
-        await store.commit(snapshot, replace(snapshot.state, desired=again))
+    desired, now = snapshot.state.desired, snapshot.read_at
+    if desired is not None and settlement.ordered:
+        again = reopen(desired, action.target, now)
+        if again != desired:
+            reason = f"epoch {action.epoch} changed the capacity late: {again.last_error}"
+            line = entry(resource, again, EntryKind.REOPENED, now, reason)
+            await store.commit(snapshot, replace(snapshot.state, desired=again), [line])
+            _tell(line)
     return await _ignore(store, action, snapshot, "a newer decision came meanwhile")
 
 
@@ -122,13 +139,5 @@ async def _ignore(
 
 def _tell(line: LogEntry) -> None:
     level = logging.WARNING if line.kind is EntryKind.FAILED else logging.INFO
-    log.log(
-        level,
-        "%s: epoch %s to %s %s: %s",
-        line.resource_name,
-        line.epoch,
-        line.desired,
-        line.kind,
-        line.reason,
-        extra={"action": f"action_{line.kind}", "resource": line.resource_name},
-    )
+    told = f"epoch {line.epoch} to {line.desired}: {line.reason}"
+    tell(log, f"action_{line.kind}", line.resource_name, told, level)

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from shared.autoscaling.actions import action_of, confirm_if_observed, entry, request
 from shared.autoscaling.decide import decide
-from shared.autoscaling.errors import UnknownResource
+from shared.autoscaling.flows.declared import check_metric_name, find
 from shared.autoscaling.flows.races import until_won
+from shared.autoscaling.flows.telling import tell
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     Decision,
@@ -21,7 +22,7 @@ from shared.autoscaling.model import (
     ScalingState,
 )
 from shared.autoscaling.ports import Snapshot, StateStore
-from shared.autoscaling.samples import Outcome, merge
+from shared.autoscaling.samples import MergeOutcome, merge
 
 log = logging.getLogger(__name__)
 
@@ -35,31 +36,13 @@ async def run(
     return await until_won(resource.name, lambda: _attempt(metric, resource, store))
 
 
-def find(resources: Mapping[str, Resource], name: str) -> Resource:
-    if name not in resources:
-        known = ", ".join(sorted(resources)) or "none"
-        raise UnknownResource(
-            f"resource {name!r} is not declared in scaling_rules.py (known: {known})"
-        )
-    return resources[name]
-
-
-def check_metric_name(resource: Resource, name: str) -> None:
-    if name != CAPACITY_METRIC and name not in resource.metrics:
-        known = ", ".join(sorted(resource.metrics))
-        raise UnknownResource(
-            f"metric {name!r} of {resource.name!r} is not declared in scaling_rules.py "
-            f"(known: {known})"
-        )
-
-
 async def _attempt(metric: Metric, resource: Resource, store: StateStore) -> ScaleAction | None:
     snapshot = await store.load(resource.name)
     now = snapshot.read_at
-    merged = merge(snapshot.state, metric, now, resource.window_seconds)
-    if merged.outcome is Outcome.DUPLICATE:
+    merged = merge(snapshot.state, metric, now, resource.window_seconds, resource.history_seconds)
+    if merged.outcome is MergeOutcome.DUPLICATE:
         return _pending_action(resource, snapshot)
-    if merged.outcome is Outcome.STALE:
+    if merged.outcome is MergeOutcome.STALE:
         await store.commit(snapshot, merged.state)
         _tell_stale(metric, merged.state.histories[metric.name].stale_count)
         return None
@@ -120,22 +103,13 @@ def _entry(metric: Metric, decision: Decision, epoch: int | None) -> LogEntry:
 
 
 def _tell(decision: Decision) -> None:
-    log.info(
-        "%s: %s → %s: %s",
-        decision.resource_name,
-        decision.current,
-        decision.desired,
-        decision.reason,
-        extra={"action": "decided", "resource": decision.resource_name},
-    )
+    told = f"{decision.current} → {decision.desired}: {decision.reason}"
+    tell(log, "decided", decision.resource_name, told)
 
 
 def _tell_stale(metric: Metric, count: int) -> None:
-    log.warning(
-        "%s of %s: sample of %s is older than the window and is dropped, %d so far",
-        metric.name,
-        metric.resource_name,
-        metric.value.time.isoformat(),
-        count,
-        extra={"action": "stale_sample_dropped", "resource": metric.resource_name},
+    told = (
+        f"sample of {metric.name} of {metric.value.time.isoformat()} is older than the window and "
+        f"is dropped, {count} so far"
     )
+    tell(log, "stale_sample_dropped", metric.resource_name, told, logging.WARNING)

@@ -1,0 +1,109 @@
+"""Ways to services: a connection string, or an address that is used with managed identity.
+
+Found among the settings as the Functions host finds them: ``AzureWebJobs<name>`` before
+``<name>``, and ``<name>__<suffix>`` for an address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+AZURITE_KEY = (  # the same for everybody, published by Microsoft
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageConnection:
+    """A storage account, by connection string or by the addresses of its services."""
+
+    name: str
+    connection_string: str = field(default="", repr=False)
+    queue_url: str = ""
+    table_url: str = ""
+    client_id: str = ""
+    """Of a user-assigned identity; empty means the app's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceBusConnection:
+    """A Service Bus namespace, by connection string or by its fully qualified name."""
+
+    name: str
+    connection_string: str = field(default="", repr=False)
+    namespace: str = ""
+    client_id: str = ""
+    """Of a user-assigned identity; empty means the app's own."""
+
+
+def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnection | str:
+    """The connection, or what is wrong with its settings."""
+    prefix = _prefix(environ, name)
+    if text := environ.get(prefix, "").strip():
+        spelled_out = _spelled_out(text)
+        keys = _keys(spelled_out)
+        if {"accountname", "accountkey"} <= keys or keys & {"queueendpoint", "tableendpoint"}:
+            return StorageConnection(name, spelled_out)
+        return f"{prefix}: must be a storage connection string such as UseDevelopmentStorage=true"
+    found = _addresses(environ, prefix)
+    account = found.get("accountName")
+    default = f"https://{account}.{{}}.core.windows.net" if account else ""
+    queue = found.get("queueServiceUri", default.format("queue"))
+    table = found.get("tableServiceUri", default.format("table"))
+    if queue and table:
+        return StorageConnection(name, "", queue, table, found.get("clientId", ""))
+    return (
+        f"{prefix} = '': set a storage connection string or, for managed identity, "
+        f"{prefix}__accountName, or both {prefix}__queueServiceUri and {prefix}__tableServiceUri"
+    )
+
+
+def service_bus_connection(environ: Mapping[str, str], name: str) -> ServiceBusConnection | str:
+    """The connection, or what is wrong with its settings."""
+    prefix = _prefix(environ, name)
+    if text := environ.get(prefix, "").strip():
+        if text.lower().startswith("endpoint=sb://"):
+            return ServiceBusConnection(name, text)
+        return f"{prefix}: must be a Service Bus connection string: Endpoint=sb://…"
+    found = _addresses(environ, prefix)
+    if namespace := found.get("fullyQualifiedNamespace"):
+        return ServiceBusConnection(name, "", namespace, found.get("clientId", ""))
+    return (
+        f"{prefix} = '': set a Service Bus connection string or, for managed identity, "
+        f"{prefix}__fullyQualifiedNamespace"
+    )
+
+
+def _prefix(environ: Mapping[str, str], name: str) -> str:
+    prefixed = f"AzureWebJobs{name}"
+    taken = any(k == prefixed or k.startswith(f"{prefixed}__") for k, v in environ.items() if v)
+    return prefixed if taken else name
+
+
+def _addresses(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
+    start = f"{prefix}__"
+    return {
+        key.removeprefix(start): value.strip()
+        for key, value in environ.items()
+        if key.startswith(start) and value.strip()
+    }
+
+
+def _keys(connection_string: str) -> set[str]:
+    parts = (part.partition("=") for part in connection_string.split(";"))
+    return {key.strip().lower() for key, _, value in parts if value}
+
+
+def _spelled_out(connection_string: str) -> str:
+    """The short form for Azurite on its usual ports, which the Python clients do not know."""
+    if connection_string.lower().rstrip(";") != "usedevelopmentstorage=true":
+        return connection_string
+    endpoints = "".join(
+        f"{service}Endpoint=http://127.0.0.1:{port}/devstoreaccount1;"
+        for service, port in (("Blob", 10000), ("Queue", 10001), ("Table", 10002))
+    )
+    account = (
+        f"DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey={AZURITE_KEY};"
+    )
+    return account + endpoints
