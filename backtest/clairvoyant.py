@@ -20,9 +20,13 @@ CELLS_PER_INSTANCE_MAX = 16
 STATES_MAX = 400_000_000
 """Table entries over all minutes, about two seconds for every hundred million; sets the cells."""
 
+LATE_MINUTES_MAX = 50
+
 
 def clairvoyant(arena: Arena, arrivals: Floats) -> Schedule:
     """The number of instances for each minute."""
+    if arena.late_penalty == 0:
+        return np.full(len(arrivals), arena.min_instances)
     for cells in range(CELLS_PER_INSTANCE_MAX, 1, -1):
         problem = _problem(arena, arrivals, cells)
         if int((problem.width + 1).sum()) * problem.options <= STATES_MAX:
@@ -67,8 +71,10 @@ def _floor(work: Schedule, served: int) -> Schedule:
 def _late_instances(arena: Arena) -> int:
     """How much avoidable late work (instance-minutes) the table has room for.
 
-    Late work x costs P·x a minute, and buying it off costs at most ⌈x⌉·(1 + 2κ). So where an
-    instance could still be had, only work below (1 + 2κ)/P, rounded up, can be worth its lateness.
+    One more instance for one minute costs at most 1 + 2κ and saves P for each minute that an
+    instance-minute of work would go on being late. So where an instance can still be had, such
+    work is late for at most (1 + 2κ)/P minutes, rounded up; in each of them the plan's full size
+    may be missing. With next to no penalty that is cut short, and the schedule may be dearer.
     """
-    worth = (1 + 2 * arena.switch_cost) / max(arena.late_penalty, 0.05)
-    return min(math.ceil(worth) + 1, 4 * arena.max_instances)
+    late_minutes = (1 + 2 * arena.switch_cost) / arena.late_penalty
+    return arena.max_instances * math.ceil(min(late_minutes, LATE_MINUTES_MAX))

@@ -1,0 +1,120 @@
+"""Rules of the arena: who is served when, when capacity comes, what it costs."""
+
+import numpy as np
+import pytest
+
+from backtest.arena import Plan, Queue, as_schedule, usual_rate
+from backtest.errors import BadArena
+from backtest.outcome import course
+from tests.backtest.arenas import arena, bursty
+
+
+def ages_by_item(arrivals: list[int], capacity: list[int], rate: int) -> list[float]:
+    """One item after the other, first come first served; items come evenly over their minute."""
+    waiting: list[float] = []
+    ages = []
+    for minute, (count, instances) in enumerate(zip(arrivals, capacity, strict=True)):
+        waiting += [minute + item / count for item in range(count)]
+        del waiting[: rate * instances]
+        ages.append(minute + 1 - waiting[0] if waiting else 0.0)
+    return ages
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_age_is_that_of_the_oldest_item_in_a_queue_of_single_items(seed: int) -> None:
+    arrivals = bursty(seed, 300)
+    capacity = np.random.default_rng(seed).integers(1, 7, 300)
+    played = course(arena(), arrivals, capacity)
+    expected = ages_by_item([int(a) for a in arrivals], capacity.tolist(), 10)
+    assert played.age_minutes == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_work_is_late_exactly_where_the_oldest_item_is_older_than_the_limit(seed: int) -> None:
+    arrivals = bursty(seed, 300)
+    capacity = np.random.default_rng(seed).integers(1, 5, 300)
+    played = course(arena(), arrivals, capacity)
+    assert np.array_equal(played.late_work > 0, played.age_minutes > 5 + 1e-9)
+
+
+def test_late_work_is_the_backlog_older_than_the_limit_in_instance_minutes() -> None:
+    played = course(arena(age_limit_minutes=2), np.array([50.0, 10.0, 0.0]), as_schedule([1, 1, 1]))
+    assert played.backlog.tolist() == [40, 40, 30]
+    assert played.late_work.tolist() == [0, 0, 2]  # 30 wait, 10 of them came in time
+
+
+def test_cost_is_instances_and_changes_and_lateness() -> None:
+    spec = arena(age_limit_minutes=1, switch_cost=3, late_penalty=7)
+    score = course(spec, np.array([40.0, 0.0, 0.0]), as_schedule([1, 3, 2])).score(spec)
+    assert score.late_work == 0
+    assert score.J == 6 + 3 * (2 + 1)
+    assert (score.actions, score.reversals) == (2, 1)
+
+
+def test_a_turn_after_more_than_half_an_hour_is_no_reversal() -> None:
+    schedule = as_schedule([1] * 5 + [2] * 31 + [1] * 5)
+    score = course(arena(), np.zeros(len(schedule)), schedule).score(arena())
+    assert (score.actions, score.reversals) == (2, 0)
+
+
+def minutes_of(plan: Plan, orders: dict[int, int], minutes: int) -> list[int]:
+    seen = []
+    for minute in range(minutes):
+        plan.begin(minute)
+        seen.append(plan.capacity)
+        if minute in orders:
+            plan.order(orders[minute], minute)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("changes", "orders", "expected"),
+    [
+        ({}, {1: 3}, [1, 1, 1, 1, 3, 3, 3, 3]),
+        ({"dead_time_minutes": 0}, {1: 3}, [1, 1, 3, 3, 3, 3, 3, 3]),
+        ({"dead_time_minutes": 1}, {1: 3}, [1, 1, 3, 3, 3, 3, 3, 3]),
+        ({}, {0: 4, 4: 2}, [1, 1, 1, 4, 4, 2, 2, 2]),
+        ({}, {0: 3, 1: 4}, [1, 1, 1, 3, 4, 4, 4, 4]),
+        ({}, {0: 3, 1: 3}, [1, 1, 1, 3, 3, 3, 3, 3]),
+        ({}, {0: 4, 1: 2}, [1, 1, 1, 2, 2, 2, 2, 2]),
+        ({}, {0: 4, 1: 1}, [1, 1, 1, 1, 1, 1, 1, 1]),
+        ({"superseding": "restart"}, {0: 3, 1: 4}, [1, 1, 1, 1, 4, 4, 4, 4]),
+    ],
+    ids=[
+        "more after the dead time",
+        "not before the next minute",
+        "one minute",
+        "fewer from the next minute on",
+        "what is on its way keeps its time",
+        "the same again changes nothing",
+        "a smaller order takes back the rest",
+        "an order for what there is takes back all",
+        "restart",
+    ],
+)
+def test_capacity_comes_when_it_is_due(
+    changes: dict[str, object], orders: dict[int, int], expected: list[int]
+) -> None:
+    assert minutes_of(Plan(arena(**changes)), orders, 8) == expected
+
+
+def test_the_queue_of_the_replay_is_that_of_the_judge() -> None:
+    arrivals, capacity = bursty(3, 200), np.random.default_rng(3).integers(1, 7, 200)
+    queue = Queue(arena())
+    left = [queue.serve(float(a), int(n)) for a, n in zip(arrivals, capacity, strict=True)]
+    assert left == course(arena(), arrivals, capacity).backlog.tolist()
+
+
+def test_the_usual_rate_lets_the_busy_minute_need_fourteen_instances() -> None:
+    assert usual_rate(np.full(100, 28.0)) == 2
+
+
+def test_a_trace_of_silence_has_no_usual_rate() -> None:
+    with pytest.raises(BadArena, match="--instance-rate"):
+        usual_rate(np.zeros(100))
+
+
+@pytest.mark.parametrize("wrong", [{"instance_rate": 0}, {"max_instances": 0}, {"switch_cost": -1}])
+def test_an_arena_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(BadArena, match="at least"):
+        arena(**wrong)

@@ -1,0 +1,131 @@
+"""Rules of the clairvoyant schedule and of the bound: nobody is cheaper than the bound."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backtest.arena import Arena, Floats, Schedule, usual_rate
+from backtest.clairvoyant import clairvoyant
+from backtest.lower_bound import lower_bound
+from backtest.outcome import course
+from backtest.rivals import RIVALS
+from backtest.workload import load_workload
+from tests.backtest.arenas import NASA, arena, bursty, workload
+
+
+def cost(spec: Arena, arrivals: Floats, schedule: Schedule) -> float:
+    return course(spec, arrivals, schedule).score(spec).J
+
+
+def brute_force(spec: Arena, arrivals: Floats) -> float:
+    """The least cost of all schedules there are, computed another way than in the arena."""
+    options = range(spec.min_instances, spec.max_instances + 1)
+    capacity = np.array(list(product(options, repeat=len(arrivals))))
+    costs = capacity.sum(axis=1) + spec.switch_cost * np.abs(np.diff(capacity)).sum(axis=1)
+    backlog = np.zeros(len(capacity))
+    for t, count in enumerate(arrivals):
+        backlog = np.maximum(backlog + count - spec.instance_rate * capacity[:, t], 0)
+        fresh = arrivals[max(0, t + 1 - spec.age_limit_minutes) : t + 1].sum()
+        costs += spec.late_penalty * np.maximum(backlog - fresh, 0) / spec.instance_rate
+    return float(costs.min())
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_the_clairvoyant_is_optimal_where_its_grid_is_exact(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    spec = Arena(
+        instance_rate=10.0,
+        age_limit_minutes=int(random.integers(1, 4)),
+        switch_cost=float(random.choice([0.0, 0.4, 2.0, 6.0])),
+        late_penalty=float(random.choice([0.0, 0.2, 0.6, 1.0, 3.0, 10.0])),
+        min_instances=int(random.integers(1, 3)),
+        max_instances=4,
+    )
+    load = random.choice([0.0, 5.0, 10.0, 25.0, 60.0, 90.0], size=int(random.integers(1, 8)))
+    assert cost(spec, load, clairvoyant(spec, load)) == pytest.approx(brute_force(spec, load))
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    minutes=st.integers(1, 120),
+    changes=st.fixed_dictionaries(
+        {
+            "instance_rate": st.floats(0.3, 40),
+            "switch_cost": st.floats(0, 12),
+            "late_penalty": st.floats(0, 12),
+            "age_limit_minutes": st.integers(1, 9),
+            "min_instances": st.integers(1, 3),
+        }
+    ),
+)
+@settings(max_examples=40, deadline=None)
+def test_no_schedule_is_cheaper_than_the_bound(
+    seed: int, minutes: int, changes: dict[str, float]
+) -> None:
+    spec, load = arena(**changes), bursty(seed, minutes)
+    bound = lower_bound(spec, load)
+    random = np.random.default_rng(seed).integers(spec.min_instances, 7, minutes)
+    assert bound <= cost(spec, load, clairvoyant(spec, load))
+    assert bound <= cost(spec, load, random)
+
+
+@pytest.mark.parametrize("window_minutes", [30, 97, 100_000])
+def test_the_bound_holds_wherever_it_is_cut_and_loses_little(
+    window_minutes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, load = arena(), bursty(7, 600)
+    whole = lower_bound(spec, load)
+    monkeypatch.setattr("backtest.lower_bound.WINDOW_MINUTES", window_minutes)
+    monkeypatch.setattr("backtest.lower_bound.CUT_SEARCH_MINUTES", min(window_minutes // 3, 20))
+    cut = lower_bound(spec, load)
+    assert cut <= whole * (1 + 1e-9)
+    assert cut >= whole * 0.9
+
+
+def test_a_solver_that_fails_makes_a_poor_bound_and_no_wrong_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Nothing:
+        class ineqlin:  # noqa: N801  as scipy names it
+            marginals = None
+
+        eqlin = ineqlin
+
+    monkeypatch.setattr("backtest.lower_bound.linprog", lambda *_, **__: Nothing)
+    spec, load = arena(), bursty(7, 60)
+    assert lower_bound(spec, load) <= cost(spec, load, clairvoyant(spec, load))
+
+
+def test_on_real_traffic_every_rival_lies_above_the_bound_and_the_optimum_close_to_it() -> None:
+    trace = load_workload(NASA).part(1800, 3240)
+    spec = Arena(usual_rate(trace.arrivals))
+    bound = lower_bound(spec, trace.arrivals)
+    best = cost(spec, trace.arrivals, clairvoyant(spec, trace.arrivals))
+    assert bound <= best <= 1.03 * bound
+    for name, rival in RIVALS.items():
+        assert cost(spec, trace.arrivals, rival(spec, trace)) >= best * 0.999, name
+
+
+@pytest.mark.parametrize("rate", [0.05, 1e6])
+def test_overload_and_idleness_have_an_optimum_too(rate: float) -> None:
+    spec, load = arena(instance_rate=rate), bursty(1, 200)
+    schedule = clairvoyant(spec, load)
+    assert set(schedule.tolist()) == ({6} if rate < 1 else {1})
+    assert lower_bound(spec, load) <= cost(spec, load, schedule)
+
+
+def test_checkpoints_do_not_change_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, load = arena(), bursty(5, 300)
+    expected = clairvoyant(spec, load)
+    monkeypatch.setattr("backtest.clairvoyant.math.isqrt", lambda minutes: minutes)
+    assert np.array_equal(clairvoyant(spec, load), expected)
+
+
+def test_rivals_stay_in_bounds() -> None:
+    spec = arena(min_instances=2)
+    for name, rival in RIVALS.items():
+        schedule = rival(spec, workload(bursty(2, 400)))
+        assert 2 <= schedule.min() <= schedule.max() <= 6, name
