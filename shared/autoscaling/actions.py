@@ -47,6 +47,7 @@ def request(decision: Decision, previous: Desired | None) -> Desired:
         superseded_target=previous.target if previous and previous.pending else None,
         sent_at=decision.time,
         changed_at=previous.changed_at if previous else None,
+        changed_out=previous.changed_out if previous else None,
     )
 
 
@@ -62,6 +63,7 @@ def confirm(desired: Desired, now: datetime) -> Desired:
         desired,
         status=ActionStatus.CONFIRMED,
         changed_at=now,
+        changed_out=desired.target > desired.previous,
         retry_at=None,
         last_error="",
     )
@@ -107,6 +109,7 @@ def adopt(desired: Desired, actual: int, now: datetime) -> Desired:
         previous=_believed(desired),
         status=ActionStatus.CONFIRMED,
         changed_at=now,
+        changed_out=actual > _believed(desired),
     )
 
 
@@ -121,6 +124,7 @@ def enforce(desired: Desired, actual: int, now: datetime) -> Desired:
         previous=actual,
         sent_at=now,
         changed_at=desired.changed_at,
+        changed_out=desired.changed_out,
     )
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
+from shared.autoscaling.counterfactual import nearest
 from shared.autoscaling.guards import GUARDS, Context
+from shared.autoscaling.learning import known_service
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     ActionStatus,
     Decision,
+    History,
     MetricValue,
     Mode,
     Observation,
+    Override,
+    Policy,
     Recommendation,
     Resource,
     ScalingState,
@@ -40,7 +46,7 @@ def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
         reason = f"the capacity of {resource.name} is not known yet"
         return _hold(resource, now, None, reason, ("capacity_unknown",))
     seen = observe(resource, state, current, now)
-    decision = _guarded(resource, state, seen, _ask(resource, seen))
+    decision = _guarded(resource, state, seen)
     if mode is Mode.DRY_RUN and decision.applies:
         reason = f"{decision.reason}; {mode_reason}: would scale {current} → {decision.desired}"
         limited_by = (*decision.limited_by, "dry_run")
@@ -69,7 +75,8 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
         capacities=Window(_samples(state, CAPACITY_METRIC)),
         pending=state.desired if state.desired and state.desired.pending else None,
         goal=resource.goal,
-        service=resource.service,
+        service=known_service(resource.service, state.learned),
+        profile=state.profile,
     )
 
 
@@ -95,17 +102,35 @@ def known_capacity(state: ScalingState) -> MetricValue | None:
 
 def effective_mode(resource: Resource, state: ScalingState, now: datetime) -> tuple[Mode, str]:
     """The mode in force and who says so: a person's override before the declaration."""
-    override = state.override
-    if override and (override.expires_at is None or now < override.expires_at):
+    override = effective_override(state, now)
+    if override and override.mode:
         reason = f" ({override.reason})" if override.reason else ""
         return override.mode, f"{override.mode} by override{reason}"
     return resource.mode, f"{resource.mode} by scaling_rules.py"
 
 
-def _ask(resource: Resource, seen: Observation) -> Recommendation:
+def effective_override(state: ScalingState, now: datetime) -> Override | None:
+    override = state.override
+    if override and (override.expires_at is None or now < override.expires_at):
+        return override
+    return None
+
+
+def remember(resource: Resource, state: ScalingState, decision: Decision) -> ScalingState:
+    """The state with what the rule wanted, where a stabilisation window will ask for it."""
+    guards = resource.guards
+    seconds = max(guards.stabilisation_in_seconds, guards.stabilisation_out_seconds)
+    if not seconds or not decision.candidates:
+        return state
+    start = decision.time - timedelta(seconds=seconds)
+    wish = MetricValue(decision.time, float(decision.candidates[0].capacity))
+    return replace(state, wishes=History((*since(state.wishes.samples, start), wish)))
+
+
+def ask(policy: Policy, seen: Observation) -> Recommendation:
     """A rule is the user's code: whatever it does, the others go on."""
     try:
-        wish = resource.policy(seen)
+        wish = policy(seen)
         fault = _fault(wish)
     except Exception as error:
         fault = f"raised {type(error).__name__}: {error}"
@@ -126,14 +151,24 @@ def _fault(wish: object) -> str | None:
     return None
 
 
-def _guarded(
-    resource: Resource, state: ScalingState, seen: Observation, wish: Recommendation
-) -> Decision:
-    context = Context(seen, resource.limits, resource.cooldown, state.desired)
+def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Decision:
+    wish = ask(resource.policy, seen)
+    context = Context(
+        seen=seen,
+        limits=resource.limits,
+        cooldown=resource.cooldown,
+        guards=resource.guards,
+        desired=state.desired,
+        override=effective_override(state, seen.now),
+        wishes=state.wishes,
+        wish=wish,
+        ask=partial(ask, resource.policy),
+        shares=getattr(resource.policy, "utilisation_names", ()),
+    )
     wanted, reasons, limited_by = wish.capacity, [wish.reason[:REASON_LENGTH_MAX]], []
     for guard in GUARDS:
         limit = guard(wanted, context)
-        if limit is not None:
+        if limit is not None and limit.capacity != wanted:
             wanted = limit.capacity
             reasons.append(limit.reason)
             limited_by.append(guard.__name__)
@@ -143,9 +178,10 @@ def _guarded(
         current=seen.capacity,
         desired=wanted,
         reason="; ".join(reasons),
-        candidates=(wish,),
+        candidates=(wish, *wish.candidates),
         limited_by=tuple(limited_by),
         evidence=wish.evidence,
+        counterfactual=wish.counterfactual or nearest(resource.policy, seen, wish),
         applies=wanted != seen.capacity,
     )
 

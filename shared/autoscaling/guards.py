@@ -6,11 +6,27 @@ reason, or None where it has nothing to say.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
-from shared.autoscaling.model import ActionStatus, Cooldown, Desired, Limits, Observation
+from shared.autoscaling.model import (
+    ActionStatus,
+    Cooldown,
+    Desired,
+    Guards,
+    History,
+    Limits,
+    Missing,
+    Observation,
+    Override,
+    Policy,
+    RateLimit,
+    Recommendation,
+    Window,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,27 +39,199 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    """What guards look at; ``ask`` is the rule, made safe, and ``wish`` what it wants."""
+
     seen: Observation
     limits: Limits
     cooldown: Cooldown
+    guards: Guards
     desired: Desired | None
+    override: Override | None
+    wishes: History
+    wish: Recommendation
+    ask: Policy
+    shares: tuple[str, ...] = ()
+    """The metrics that are a share per instance, such as a utilisation."""
 
 
 Guard = Callable[[int, Context], Limit | None]
 
 
+# --- 1. data ----------------------------------------------------------------------------------
+
+
+def missing_data(wanted: int, context: Context) -> Limit | None:
+    """Nobody scales in on what nobody has seen; hold, or a fixed capacity, where asked for."""
+    seen, limit = context.seen, None
+    for name in seen.metrics:
+        rule = context.guards.missing_for(name)
+        silent_seconds = seconds_without(seen, name)
+        if silent_seconds is not None and silent_seconds <= rule.after_seconds:
+            continue
+        limit = _missing(wanted if limit is None else limit.capacity, name, rule, context) or limit
+    return limit
+
+
+def seconds_without(seen: Observation, metric_name: str) -> float | None:
+    """How long the metric has had no sample; None where it never had one."""
+    latest = seen.history(metric_name).latest
+    return None if latest is None else (seen.now - latest.time).total_seconds()
+
+
+def _missing(wanted: int, name: str, rule: Missing, context: Context) -> Limit | None:
+    seen = context.seen
+    silent_seconds = seconds_without(seen, name)
+    said = (
+        f"{name} was never read"
+        if silent_seconds is None
+        else (f"{name} is missing for {silent_seconds:.0f} s")
+    )
+    if isinstance(rule.then, int):
+        # A metric that was never read is missing only once the app has had time to read it.
+        known_since = seen.capacities.samples[0].time if seen.capacities.samples else seen.now
+        waited_seconds = (seen.now - known_since).total_seconds()
+        if silent_seconds is None and waited_seconds <= rule.after_seconds:
+            return Limit(seen.capacity, f"{said} yet")
+        return Limit(rule.then, f"{said}: falling back to {rule.then}")
+    if rule.then == "hold" and wanted != seen.capacity:
+        return Limit(seen.capacity, f"{said}: holding")
+    return Limit(seen.capacity, f"{said}: no scale-in") if wanted < seen.capacity else None
+
+
+def consumer_broken(wanted: int, context: Context) -> Limit | None:
+    """A backlog that grows because the consumer is broken is not cured by more of it."""
+    name, seen = context.guards.breaker_metric, context.seen
+    if name is None or wanted <= seen.capacity:
+        return None
+    latest = seen.history(name).latest
+    if latest is None or latest.value <= 0:
+        return None
+    return Limit(seen.capacity, f"the consumer's circuit breaker is open ({name}): no scale-out")
+
+
+# --- 2. calm ----------------------------------------------------------------------------------
+
+
+def stabilisation(wanted: int, context: Context) -> Limit | None:
+    """Scale in only to the highest, out only to the lowest wish of the window of its direction.
+
+    As the Horizontal Pod Autoscaler does: a wish counts once it has lasted.
+    """
+    current, guards = context.seen.capacity, context.guards
+    if wanted < current and guards.stabilisation_in_seconds:
+        highest = int(max(_wishes(context, guards.stabilisation_in_seconds, wanted)))
+        allowed, which = min(highest, current), "highest"
+    elif wanted > current and guards.stabilisation_out_seconds:
+        lowest = int(min(_wishes(context, guards.stabilisation_out_seconds, wanted)))
+        allowed, which = max(lowest, current), "lowest"
+    else:
+        return None
+    if allowed == wanted:
+        return None
+    return Limit(allowed, f"{allowed} is the {which} wish of the stabilisation window")
+
+
+def _wishes(context: Context, seconds: float, wanted: int) -> list[float]:
+    start = context.seen.now - timedelta(seconds=seconds)
+    return [s.value for s in context.wishes.samples if s.time >= start] + [float(wanted)]
+
+
+def flap_projection(wanted: int, context: Context) -> Limit | None:
+    """Scale in to m only if no rule would scale out again at m.
+
+    Metrics that are a share per instance are projected to m: value·n/m, as Azure Monitor does.
+    """
+    seen = context.seen
+    if wanted >= seen.capacity or context.wish.paced or not context.guards.flap_projection:
+        return None
+    lowest = max(wanted, context.limits.minimum)
+    for capacity in range(lowest, seen.capacity):
+        if context.ask(_projected(context, capacity)).capacity <= capacity:
+            return None if capacity == lowest else Limit(capacity, _flaps(lowest))
+    return Limit(seen.capacity, _flaps(lowest)) if lowest < seen.capacity else None
+
+
+def _flaps(wanted: int) -> str:
+    return f"at {wanted} the rules would scale out again"
+
+
+def _projected(context: Context, capacity: int) -> Observation:
+    seen = context.seen
+    factor = seen.capacity / capacity
+    shares = {n: _scaled(seen.metrics[n], factor) for n in context.shares if n in seen.metrics}
+    return replace(seen, capacity=capacity, metrics={**seen.metrics, **shares})
+
+
+def _scaled(window: Window, factor: float) -> Window:
+    return Window(tuple([replace(s, value=s.value * factor) for s in window.samples]))
+
+
+def rate_limits(wanted: int, context: Context) -> Limit | None:
+    """No faster than every limit of the direction allows."""
+    seen, limit = context.seen, None
+    for rule in context.guards.rate_limits:
+        if (rule.direction == "out") is not (wanted > seen.capacity) or wanted == seen.capacity:
+            continue
+        allowed = _allowed(rule, seen)
+        if (allowed < wanted) if rule.direction == "out" else (allowed > wanted):
+            wanted = allowed
+            size = f"{rule.percent:g} %" if rule.instances is None else f"{rule.instances}"
+            said = f"at most {size} {rule.direction} in {rule.period_seconds:g} s"
+            limit = Limit(allowed, said)
+    return limit
+
+
+def _allowed(rule: RateLimit, seen: Observation) -> int:
+    base = _capacity_at(seen, seen.now - timedelta(seconds=rule.period_seconds))
+    share = (rule.percent or 0) / 100 * base
+    if rule.direction == "out":
+        most = base + (math.ceil(share) if rule.instances is None else rule.instances)
+        return max(most, seen.capacity)
+    least = base - (math.floor(share) if rule.instances is None else rule.instances)
+    return min(least, seen.capacity)
+
+
+def _capacity_at(seen: Observation, time: datetime) -> int:
+    samples = seen.capacities.samples
+    if not samples:
+        return seen.capacity
+    at = bisect_right(samples, time, key=lambda sample: sample.time)
+    return int(samples[max(at - 1, 0)].value)
+
+
 def cooldown(wanted: int, context: Context) -> Limit | None:
     """After a confirmed change wait; the wait depends on the direction of the next change."""
     seen, changed_at = context.seen, context.seen.changed_at
-    if changed_at is None or wanted == seen.capacity:
+    if changed_at is None or wanted == seen.capacity or context.wish.paced:
         return None
-    out = wanted > seen.capacity
-    seconds = context.cooldown.scale_out_seconds if out else context.cooldown.scale_in_seconds
+    out, wait = wanted > seen.capacity, context.cooldown
+    after_scale_in = context.desired is not None and context.desired.changed_out is False
+    if out and after_scale_in and wait.scale_out_pierces:
+        return None
+    seconds = wait.scale_out_seconds if out else wait.scale_in_seconds
     until = changed_at + timedelta(seconds=seconds)
     if seen.now > until:
         return None
     direction = "scale-out" if out else "scale-in"
     return Limit(seen.capacity, f"{direction} cooldown until {until:%H:%M:%S} UTC")
+
+
+# --- 3. people and bounds ---------------------------------------------------------------------
+
+
+def override(wanted: int, context: Context) -> Limit | None:
+    """A person's word: exactly so many, no fewer than so many, or none fewer than now."""
+    word, current = context.override, context.seen.capacity
+    if word is None:
+        return None
+    reason = f" ({word.reason})" if word.reason else ""
+    if word.exact is not None and wanted != word.exact:
+        return Limit(word.exact, f"exactly {word.exact} by override{reason}")
+    if word.exact is None and word.floor is not None and wanted < word.floor:
+        return Limit(word.floor, f"at least {word.floor} by override{reason}")
+    if word.exact is None and word.freeze_scale_in and wanted < current:
+        return Limit(current, f"scale-in is frozen by override{reason}")
+    return None
 
 
 def bounds(wanted: int, context: Context) -> Limit | None:
@@ -54,6 +242,9 @@ def bounds(wanted: int, context: Context) -> Limit | None:
     if wanted < limits.minimum:
         return Limit(limits.minimum, f"minimum is {limits.minimum}")
     return None
+
+
+# --- 4. orders under way ----------------------------------------------------------------------
 
 
 def failed_action(wanted: int, context: Context) -> Limit | None:
@@ -78,4 +269,15 @@ def already_requested(wanted: int, context: Context) -> Limit | None:
     return Limit(context.seen.capacity, f"already requested as epoch {desired.epoch}")
 
 
-GUARDS: tuple[Guard, ...] = (cooldown, bounds, failed_action, already_requested)
+GUARDS: tuple[Guard, ...] = (
+    missing_data,
+    consumer_broken,
+    stabilisation,
+    flap_projection,
+    rate_limits,
+    cooldown,
+    override,
+    bounds,
+    failed_action,
+    already_requested,
+)

@@ -126,6 +126,50 @@ class Cooldown:
 
     scale_out_seconds: float = 600
     scale_in_seconds: float = 600
+    scale_out_pierces: bool = True
+    """After a scale-in, a scale-out need not wait: too few instances cost more than too many."""
+
+
+Then = Literal["hold", "hold_in"] | int
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What to do once a metric has had no sample for ``after_seconds``.
+
+    ``hold``: stay; ``hold_in``: do not scale in; a number: go to that many instances.
+    """
+
+    after_seconds: float = 180
+    then: Then = "hold_in"
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """At most so many instances, or percent of those at its start, within any such period."""
+
+    direction: Literal["out", "in"]
+    period_seconds: float
+    instances: int | None = None
+    percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """What may change a rule's wish, besides limits and cooldown. The order is that of GUARDS."""
+
+    missing: Missing = Missing()
+    missing_by_metric: Mapping[str, Missing] = field(default_factory=lambda: NOTHING)
+    breaker_metric: str | None = None
+    """While its newest value is above 0 the consumer is broken, and its backlog no reason to
+    scale out."""
+    stabilisation_out_seconds: float = 0
+    stabilisation_in_seconds: float = 0
+    rate_limits: tuple[RateLimit, ...] = ()
+    flap_projection: bool = True
+
+    def missing_for(self, metric_name: str) -> Missing:
+        return self.missing_by_metric.get(metric_name, self.missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +193,17 @@ class Service:
     """Items that one busy instance finishes in a minute."""
     dead_time_minutes: float | None = None
     """From the order of more instances until they work."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeekProfile:
+    """The load to expect: items per minute for each hour of the week, Monday 0:00 first.
+
+    Hours are those of ``time_zone``. Written by the nightly job, read by SeasonalFloor.
+    """
+
+    items_per_minute: tuple[float, ...]
+    time_zone: str = "UTC"
 
 
 # --- what a policy sees and says --------------------------------------------------------------
@@ -199,6 +254,8 @@ class Observation:
     """The change that was ordered and is not confirmed yet."""
     goal: Goal = Goal()
     service: Service = Service()
+    """As fixed by hand or else as learned; None where neither is known well enough."""
+    profile: WeekProfile | None = None
 
     def window(self, name: str) -> Window:
         return self.metrics.get(name, Window())
@@ -215,6 +272,12 @@ class Recommendation:
     reason: str
     rule: str = "rule"
     evidence: Evidence = field(default_factory=lambda: NOTHING)
+    counterfactual: str = ""
+    """What would have led to another wish, such as "out at mean backlog > 100"."""
+    paced: bool = False
+    """True where the rule has accounted for changes under way and of late; no cooldown applies."""
+    candidates: tuple[Recommendation, ...] = ()
+    """What the rules wanted that this one combines."""
 
 
 Policy = Callable[[Observation], Recommendation]
@@ -233,6 +296,7 @@ class Resource:
     window_seconds: float = 600
     history_seconds: float = 3600
     """How long samples are kept for policies that look further back than the window."""
+    guards: Guards = Guards()
     goal: Goal = Goal()
     service: Service = Service()
     mode: Mode = Mode.ACTIVE
@@ -258,6 +322,8 @@ class Decision:
     candidates: tuple[Recommendation, ...] = ()
     limited_by: tuple[str, ...] = ()
     evidence: Evidence = field(default_factory=lambda: NOTHING)
+    counterfactual: str = ""
+    """The nearest thing that would have led to another decision."""
     applies: bool = False
     """True where the desired capacity is to be ordered now."""
 
@@ -300,6 +366,8 @@ class Desired:
     sent_at: datetime | None = None
     changed_at: datetime | None = None
     """When the capacity last became what had been asked for; kept while a new action is pending."""
+    changed_out: bool | None = None
+    """Whether it became more then."""
     retry_at: datetime | None = None
     attempts: int = 0
     last_error: str = ""
@@ -311,11 +379,14 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A person's word over the rules, until it expires."""
+    """A person's word over the rules, until it expires. None means: as declared."""
 
-    mode: Mode
+    mode: Mode | None = None
     reason: str = ""
     expires_at: datetime | None = None
+    freeze_scale_in: bool = False
+    floor: int | None = None
+    exact: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,12 +398,34 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
+class Learned:
+    """What confirmed changes have taught about a resource's instances; sums for a regression.
+
+    A change by ``dn`` instances of a busy resource changes the slope of its backlog by
+    ``ds = -rate·dn``, so rate = -Σ ds·dn / Σ dn². See learning.py.
+    """
+
+    epoch: int = 0
+    """Of the last change that was looked at."""
+    changes: int = 0
+    sum_dn_dn: float = 0
+    sum_ds_dn: float = 0
+    sum_ds_ds: float = 0
+    dead_times: int = 0
+    dead_time_minutes: float = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ScalingState:
     """What is remembered of one resource."""
 
     histories: Mapping[str, History] = field(default_factory=lambda: NOTHING)
     desired: Desired | None = None
     override: Override | None = None
+    wishes: History = History()
+    """What the rule wanted of late, where a stabilisation window needs it."""
+    learned: Learned = Learned()
+    profile: WeekProfile | None = None
 
 
 class EntryKind(StrEnum):
@@ -365,5 +458,6 @@ class LogEntry:
     limited_by: tuple[str, ...] = ()
     candidates: tuple[Recommendation, ...] = ()
     evidence: Evidence = field(default_factory=lambda: NOTHING)
+    counterfactual: str = ""
     body: str = ""
     """The whole message, where the entry tells of a message that could not be processed."""

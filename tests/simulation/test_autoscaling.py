@@ -78,6 +78,8 @@ def check_cooldown(world: World) -> None:
         out = (line.desired or 0) > line.current
         wait = COOLDOWN.scale_out_seconds if out else COOLDOWN.scale_in_seconds
         for effect in (e for e in world.control.effective if not e.late):
+            if out and effect.after < effect.before:
+                continue  # a scale-out need not wait for the rest after a scale-in
             ago = (line.time - effect.time).total_seconds()
             assert not UNSEEN_SECONDS_MAX < ago < wait, (line, effect)
 

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from datetime import datetime
 
-from shared.autoscaling.actions import action_of, confirm_if_observed, entry, request
-from shared.autoscaling.decide import decide
+from shared.autoscaling.actions import action_of, entry
+from shared.autoscaling.advance import Step, advance
 from shared.autoscaling.flows.declared import check_metric_name, find
 from shared.autoscaling.flows.races import until_won
 from shared.autoscaling.flows.telling import tell
 from shared.autoscaling.model import (
-    CAPACITY_METRIC,
     Decision,
     EntryKind,
     LogEntry,
     Metric,
     Resource,
     ScaleAction,
-    ScalingState,
 )
 from shared.autoscaling.ports import Snapshot, StateStore
-from shared.autoscaling.samples import MergeOutcome, merge
+from shared.autoscaling.samples import MergeOutcome
 
 log = logging.getLogger(__name__)
 
@@ -39,42 +37,28 @@ async def run(
 async def _attempt(metric: Metric, resource: Resource, store: StateStore) -> ScaleAction | None:
     snapshot = await store.load(resource.name)
     now = snapshot.read_at
-    merged = merge(snapshot.state, metric, now, resource.window_seconds, resource.history_seconds)
-    if merged.outcome is MergeOutcome.DUPLICATE:
+    step = advance(resource, snapshot.state, metric, now)
+    if step.outcome is MergeOutcome.DUPLICATE:
         return _pending_action(resource, snapshot)
-    if merged.outcome is MergeOutcome.STALE:
-        await store.commit(snapshot, merged.state)
-        _tell_stale(metric, merged.state.histories[metric.name].stale_count)
+    await store.commit(snapshot, step.state, _lines(metric, resource, step, now))
+    if step.outcome is MergeOutcome.STALE:
+        _tell_stale(metric, step.state.histories[metric.name].stale_count)
+    if step.decision is None:
         return None
-    if metric.name == CAPACITY_METRIC:
-        await _note_capacity(metric, resource, snapshot, merged.state, store)
+    _tell(step.decision)
+    if not step.decision.applies or step.state.desired is None:
         return None
-    decision = decide(resource, merged.state, now)
-    state = merged.state
-    if decision.applies:
-        state = replace(state, desired=request(decision, state.desired))
-    epoch = state.desired.epoch if state.desired else None
-    await store.commit(snapshot, state, [_entry(metric, decision, epoch)])
-    _tell(decision)
-    if not decision.applies or state.desired is None:
-        return None
-    return action_of(resource.name, state.desired)
+    return action_of(resource.name, step.state.desired)
 
 
-async def _note_capacity(
-    metric: Metric,
-    resource: Resource,
-    snapshot: Snapshot,
-    merged: ScalingState,
-    store: StateStore,
-) -> None:
-    """The target's own word decides nothing, but it may confirm what was decided."""
-    state = confirm_if_observed(merged, metric.value)
-    lines = []
-    if state.desired is not None and state.desired != merged.desired:
-        reason = f"capacity reads {state.desired.target}, as epoch {state.desired.epoch} asked for"
-        lines = [entry(resource, state.desired, EntryKind.CONFIRMED, snapshot.read_at, reason)]
-    await store.commit(snapshot, state, lines)
+def _lines(metric: Metric, resource: Resource, step: Step, now: datetime) -> list[LogEntry]:
+    desired, lines = step.state.desired, []
+    if step.confirmed and desired is not None:
+        reason = f"capacity reads {desired.target}, as epoch {desired.epoch} asked for"
+        lines = [entry(resource, desired, EntryKind.CONFIRMED, now, reason)]
+    if step.decision is not None:
+        lines.append(_entry(metric, step.decision, desired.epoch if desired else None))
+    return lines
 
 
 def _pending_action(resource: Resource, snapshot: Snapshot) -> ScaleAction | None:
@@ -99,6 +83,7 @@ def _entry(metric: Metric, decision: Decision, epoch: int | None) -> LogEntry:
         limited_by=decision.limited_by,
         candidates=decision.candidates,
         evidence=decision.evidence,
+        counterfactual=decision.counterfactual,
     )
 
 

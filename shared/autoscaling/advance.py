@@ -1,0 +1,70 @@
+"""One sample's way through the state: merge, confirm, decide, learn, request. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from shared.autoscaling.actions import confirm_if_observed, request
+from shared.autoscaling.decide import decide, remember
+from shared.autoscaling.learning import learn
+from shared.autoscaling.model import (
+    CAPACITY_METRIC,
+    Decision,
+    Metric,
+    Resource,
+    ScalingState,
+)
+from shared.autoscaling.samples import MergeOutcome, merge
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The state after a sample, and the decision where there was one to take."""
+
+    state: ScalingState
+    outcome: MergeOutcome
+    decision: Decision | None = None
+    confirmed: bool = False
+    """Whether the sample showed that a pending change has come to pass."""
+
+
+def advance(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> Step:
+    """What one sample does. Raises BadMessage, see ``merge``.
+
+    The target's own capacity decides nothing, but it may confirm what was decided; and it keeps
+    the app deciding while every other metric is missing.
+    """
+    merged = merge(state, metric, now, resource.window_seconds, resource.history_seconds)
+    if merged.outcome is not MergeOutcome.ACCEPTED:
+        return Step(merged.state, merged.outcome)
+    new = merged.state
+    confirmed = False
+    if metric.name == CAPACITY_METRIC:
+        new = confirm_if_observed(new, metric.value)
+        confirmed = new.desired != state.desired
+        if not _all_missing(resource, new, now):
+            return Step(new, merged.outcome, None, confirmed)
+    decision = decide(resource, new, now)
+    new = remember(resource, new, decision)
+    new = learn(new, _backlog_name(resource), now)
+    if decision.applies:
+        new = replace(new, desired=request(decision, new.desired))
+    return Step(new, merged.outcome, decision, confirmed)
+
+
+def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool:
+    """True where no other metric has come for so long that it counts as missing."""
+    for name in resource.metrics:
+        history = state.histories.get(name)
+        latest = history.samples[-1].time if history and history.samples else None
+        after_seconds = resource.guards.missing_for(name).after_seconds
+        if latest is None or (now - latest).total_seconds() <= after_seconds:
+            return False
+    return True
+
+
+def _backlog_name(resource: Resource) -> str | None:
+    """The metric whose slope tells how fast instances work: the policy's own, or the only one."""
+    names = getattr(resource.policy, "metric_names", tuple(resource.metrics))
+    return names[0] if len(names) == 1 else None
