@@ -1,7 +1,7 @@
 """The app's own pure code, fed minute by minute: what the functions do, without their storage.
 
-Nothing is decided here. Samples go through ``merge``, decisions through ``decide``, orders through
-the life of ``actions``, just as in the flows of ``shared.autoscaling``.
+Nothing is decided here. Samples go through ``advance`` and orders through the life of ``actions``,
+just as in the flows of ``shared.autoscaling``.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from shared.autoscaling.actions import (
     ActionTiming,
     Settlement,
     action_of,
-    confirm_if_observed,
     reason_to_ignore,
     reconcile,
-    request,
     settle,
 )
-from shared.autoscaling.decide import decide
+from shared.autoscaling.advance import advance
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     Decision,
@@ -34,7 +32,6 @@ from shared.autoscaling.model import (
     ScalingState,
     StorageQueue,
 )
-from shared.autoscaling.samples import MergeOutcome, merge
 
 PATIENCE = ActionTiming(
     resend_seconds=60, retry_seconds=15, failure_hold_seconds=60, deadline_seconds=600
@@ -85,21 +82,13 @@ class App:
 
     def receive(self, metric: Metric, minute: int, now: datetime) -> None:
         """What the function ``scaling_logic`` does with one message."""
-        resource = self.resource
-        merged = merge(self.state, metric, now, resource.window_seconds, resource.history_seconds)
-        self.state = merged.state
-        if merged.outcome is not MergeOutcome.ACCEPTED:
-            return
-        if metric.name == CAPACITY_METRIC:
-            self.state = confirm_if_observed(merged.state, metric.value)
-            return
-        decision = decide(resource, merged.state, now)
-        self.decided(decision)
-        if decision.applies:
-            desired = request(decision, merged.state.desired)
-            self.state = replace(merged.state, desired=desired)
-            self.orders.append(Order(minute, decision))
-            self.carry_out(action_of(resource.name, desired), minute, now)
+        step = advance(self.resource, self.state, metric, now)
+        self.state = step.state
+        if step.decision is not None:
+            self.decided(step.decision)
+            if step.decision.applies and step.state.desired is not None:
+                self.orders.append(Order(minute, step.decision))
+                self.carry_out(action_of(self.resource.name, step.state.desired), minute, now)
 
     def decided(self, decision: Decision) -> None:
         """Look at a decision; a rule that raises is held, and must not stay unseen here."""

@@ -10,35 +10,48 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from backtest import options as command_line
+from backtest import tune
 from backtest.errors import BacktestError
+from backtest.history import load_history
 from backtest.progress import Progress
 from backtest.report import show
-from backtest.rules_file import load_rules
+from backtest.rules_file import Rules, load_rules
 from backtest.study import Study, study
-from backtest.workload import load_workload
+from backtest.workload import Workload, load_workload
 
 FAILED, UNUSABLE = 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0, 1 where faults broke a safety rule, 2 where the input cannot be used."""
-    options = command_line.parse(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        found = _study(options)
-        _tell(found, options)
+        return tune.run(words[1:]) if words[:1] == ["tune"] else _backtest(words)
     except BacktestError as error:
         Console(stderr=True, soft_wrap=True).print(
             f"python -m backtest: {error}", markup=False, highlight=False
         )
         return UNUSABLE
+
+
+def _backtest(words: Sequence[str]) -> int:
+    options = command_line.parse(words)
+    found = _study(options)
+    _tell(found, options)
     return FAILED if found.faults.get("violations") else 0
 
 
 def _study(options: argparse.Namespace) -> Study:
-    rules = load_rules(options.rules, options.resource)
-    workload = load_workload(options.trace)
+    rules = load_rules(options.rules, options.resource or options.from_history)
+    workload = _workload(options, rules)
     arena = command_line.arena_of(options, workload)
     return study(arena, workload, rules, Progress(), options.faults)
+
+
+def _workload(options: argparse.Namespace, rules: Rules) -> Workload:
+    if options.from_history is None:
+        return load_workload(options.trace)
+    return load_history(rules.resource, options.instance_rate)
 
 
 def _tell(found: Study, options: argparse.Namespace) -> None:

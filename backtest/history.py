@@ -1,0 +1,160 @@
+"""A workload from what the app recorded: backlogs and capacities, and what must have come between.
+
+In an interval that ends with a backlog all instances were busy, so  arrivals = change of backlog +
+μ·n·minutes. An interval that ends with an empty queue tells only that no more came than could be
+served; the least is taken, none beyond what is seen. So quiet times are replayed too quiet.
+
+The record: the decision log says of each decision the time, the capacity, and in the evidence of
+rules that give it (``metric`` and ``latest``, as ``Threshold`` does) the backlog that was seen. Of
+other rules there are only the samples that the state still keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import numpy as np
+
+from backtest.app import counts_backlog
+from backtest.errors import NoHistory
+from backtest.workload import FILLED_MINUTES_MAX, Workload
+from local.traces import MINUTE
+from shared.autoscaling import Resource
+from shared.autoscaling.model import CAPACITY_METRIC, EntryKind, LogEntry, ScalingState
+from shared.autoscaling.ports import StateStore
+from shared.settings import SettingsError, parse
+
+ENTRIES_MAX = 200_000
+"""Four decisions a minute for a month."""
+
+GAP = timedelta(minutes=FILLED_MINUTES_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What was seen at one time: how much waits, and how many instances there are."""
+
+    time: datetime
+    backlog: float
+    capacity: int
+
+
+def load_history(resource: Resource, rate: float | None) -> Workload:
+    """Read from the table that AzureWebJobsStorage names. Raises NoHistory."""
+    if rate is None:
+        raise NoHistory("a record does not tell how fast an instance works: give --instance-rate")
+    entries, state = asyncio.run(_read(resource.name))
+    return workload_from(resource, points_of(resource, entries, state), rate)
+
+
+async def _read(resource_name: str) -> tuple[list[LogEntry], ScalingState]:
+    from shared.adapters.table_state import TableStateStore  # noqa: PLC0415  heavy to import
+
+    try:
+        store = TableStateStore(parse()[0].storage("AzureWebJobsStorage"))
+        try:
+            return await read_record(store, resource_name)
+        finally:
+            await store.close()
+    except SettingsError as error:
+        raise NoHistory(str(error)) from error
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise NoHistory(f"the record of {resource_name} cannot be read: {what}") from error
+
+
+async def read_record(store: StateStore, resource_name: str) -> tuple[list[LogEntry], ScalingState]:
+    """All decisions, and the samples that are kept."""
+    entries = await store.log(resource_name, ENTRIES_MAX)
+    return entries, (await store.load(resource_name)).state
+
+
+def points_of(resource: Resource, entries: Sequence[LogEntry], state: ScalingState) -> list[Point]:
+    """Backlog and capacity by time, oldest first, from the log and from the kept samples."""
+    metric = next((n for n, s in resource.metrics.items() if counts_backlog(s)), None)
+    if metric is None:
+        raise NoHistory(f"no metric of {resource.name} counts waiting items")
+    found: dict[datetime, Point] = {}
+    for entry in entries:
+        latest = entry.evidence.get("latest")
+        if entry.kind is not EntryKind.DECISION or entry.evidence.get("metric") != metric:
+            continue
+        if entry.current is not None and isinstance(latest, int | float):
+            found[entry.time] = Point(entry.time, float(latest), entry.current)
+    for point in _kept(state, metric):
+        found.setdefault(point.time, point)
+    return sorted(found.values(), key=lambda point: point.time)
+
+
+def _kept(state: ScalingState, metric: str) -> list[Point]:
+    """The kept samples of the backlog, each with the capacity that was seen last before it."""
+    if metric not in state.histories or CAPACITY_METRIC not in state.histories:
+        return []
+    capacities = state.histories[CAPACITY_METRIC].samples
+    times = [sample.time for sample in capacities]
+    points = []
+    for sample in state.histories[metric].samples:
+        at = bisect_right(times, sample.time) - 1
+        if at >= 0:
+            points.append(Point(sample.time, sample.value, int(capacities[at].value)))
+    return points
+
+
+def workload_from(resource: Resource, points: Sequence[Point], rate: float) -> Workload:
+    """Arrivals per minute, each interval spread evenly; longer gaps are cut out."""
+    if len(points) < 2:
+        raise NoHistory(
+            f"{resource.name}: {len(points)} recorded backlogs, at least 2 are needed; rules have "
+            "to give 'metric' and 'latest' in their evidence, as Threshold does"
+        )
+    start = points[0].time.replace(second=0, microsecond=0)
+    minutes = -(-(points[-1].time - start) // MINUTE)
+    arrivals, covered = np.zeros(minutes), np.zeros(minutes)
+    empty = gaps = 0
+    for before, after in pairwise(points):
+        if after.time - before.time > GAP:
+            gaps += 1
+            continue
+        empty += after.backlog == 0
+        came = _arrivals(before, after, rate)
+        for minute, share in _minutes(before.time - start, after.time - start):
+            arrivals[minute] += came * share
+            covered[minute] += share * ((after.time - before.time) / MINUTE)
+    kept = np.flatnonzero(covered >= 0.5)
+    if not len(kept):
+        raise NoHistory(f"{resource.name}: no two recorded backlogs within {GAP / MINUTE:g} min")
+    notices = [
+        f"reconstructed from {len(points)} recorded backlogs at {rate:g} items per instance-minute",
+        f"{empty} of {len(points) - 1} intervals end with an empty queue: what came in them is "
+        "not known, the least is taken",
+    ]
+    if gaps:
+        notices.append(f"{gaps} gaps of more than {GAP / MINUTE:g} min: cut out")
+    return Workload(
+        name=f"history of {resource.name}",
+        arrivals=arrivals[kept] / covered[kept],
+        starts=[start + MINUTE * int(minute) for minute in kept],
+        notices=tuple(notices),
+    )
+
+
+def _arrivals(before: Point, after: Point, rate: float) -> float:
+    minutes = (after.time - before.time) / MINUTE
+    could = rate * before.capacity * minutes
+    if after.backlog == 0:
+        return 0.0
+    return max(0.0, after.backlog - before.backlog + could)
+
+
+def _minutes(begin: timedelta, end: timedelta) -> list[tuple[int, float]]:
+    """The minutes that an interval touches, each with its share of the interval."""
+    found = []
+    for minute in range(begin // MINUTE, -(-end // MINUTE)):
+        inside = min(end, (minute + 1) * MINUTE) - max(begin, minute * MINUTE)
+        found.append((minute, inside / (end - begin)))
+    return found

@@ -1,0 +1,221 @@
+"""Fit a policy's numbers to traces, and judge them on later traffic that the fit never saw.
+
+A policy is tunable if it is a dataclass with a mapping ``tunable``: field → (lowest, highest). The
+first 60 % of each trace are searched, the rest is only looked at in the end. The search is plain:
+some random points, then steps of shrinking size around the best one; whole numbers stay whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from backtest.arena import Arena
+from backtest.clairvoyant import clairvoyant
+from backtest.errors import BadArena, BadRules
+from backtest.options import add_arena, arena_of
+from backtest.outcome import course
+from backtest.progress import Progress
+from backtest.replay import replay
+from backtest.rules_file import Rules, load_rules, with_policy
+from backtest.workload import Workload, load_workload
+
+FITTED_SHARE = 0.6
+RANDOM_SHARE = 0.4
+MINUTES_MIN = 20
+Values = Mapping[str, float]
+Ranges = Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a trace, its arena, and the best cost known for it."""
+
+    workload: Workload
+    arena: Arena
+    best_cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What the search found. Regrets are means over the traces, relative to the best known."""
+
+    before: Values
+    after: Values
+    fitted_before: float
+    fitted_after: float
+    later_before: float
+    later_after: float
+    tries: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "parameters": {
+                k: {"before": v, "after": self.after[k]} for k, v in self.before.items()
+            },
+            "regret_fitted": {"before": self.fitted_before, "after": self.fitted_after},
+            "regret_later": {"before": self.later_before, "after": self.later_after},
+            "tries": self.tries,
+        }
+
+
+def run(arguments: Sequence[str]) -> int:
+    """``python -m backtest tune``."""
+    options = _parse(arguments)
+    rules = load_rules(options.rules, options.resource)
+    ranges = ranges_of(rules.resource.policy, options.rules)
+    workloads = [load_workload(path) for path in options.traces]
+    found = tune(rules, ranges, _parts(options, workloads), options, Progress())
+    if options.json:
+        sys.stdout.write(json.dumps(found.as_dict()) + "\n")
+    else:
+        _show(found, Console())
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m backtest tune", description=__doc__)
+    parser.add_argument("traces", type=Path, nargs="+", metavar="TRACE")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument("--tries", type=int, default=60, help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=1, help="of the search; default: %(default)s")
+    add_arena(parser)
+    return parser.parse_args(arguments)
+
+
+def ranges_of(policy: object, path: Path) -> Ranges:
+    """What may be tuned. Raises BadRules where that is nothing, or not a number of the policy."""
+    ranges: Any = getattr(policy, "tunable", None)
+    if not is_dataclass(policy) or isinstance(policy, type) or not isinstance(ranges, Mapping):
+        raise BadRules(
+            f"{path}: the policy {type(policy).__name__} has nothing to tune; it must be a "
+            "dataclass with a mapping tunable: field → (lowest, highest)"
+        )
+    known = {field.name for field in fields(policy)}
+    for name, (low, high) in ranges.items():
+        if name not in known or not isinstance(getattr(policy, name), int | float):
+            raise BadRules(f"{path}: tunable {name!r} is no number of {type(policy).__name__}")
+        if not low < high:
+            raise BadRules(f"{path}: tunable {name!r} goes from {low} to {high}")
+    return ranges
+
+
+def _parts(
+    options: argparse.Namespace, workloads: Sequence[Workload]
+) -> tuple[list[Part], list[Part]]:
+    """The part to fit and the later part of each trace, both in the arena of the whole."""
+    fitted, later = [], []
+    for workload in workloads:
+        if workload.minutes < MINUTES_MIN:
+            raise BadArena(f"{workload.name}: at least {MINUTES_MIN} minutes are needed to tune")
+        arena, cut = arena_of(options, workload), int(workload.minutes * FITTED_SHARE)
+        fitted.append(_part(workload.part(0, cut), arena))
+        later.append(_part(workload.part(cut, workload.minutes), arena))
+    return fitted, later
+
+
+def _part(workload: Workload, arena: Arena) -> Part:
+    schedule = clairvoyant(arena, workload.arrivals)
+    cost = course(arena, workload.arrivals, schedule).score(arena).J
+    return Part(workload, arena, cost)
+
+
+def tune(
+    rules: Rules,
+    ranges: Ranges,
+    parts: tuple[list[Part], list[Part]],
+    options: argparse.Namespace,
+    progress: Progress,
+) -> Tuned:
+    fitted, later = parts
+    policy: Any = rules.resource.policy
+    before = {name: getattr(policy, name) for name in ranges}
+
+    def regret(values: Values, on: Sequence[Part]) -> float:
+        return mean_regret(with_policy(rules, replace(policy, **values)), on)
+
+    def fitted_regret(values: Values) -> float:
+        progress.advance()
+        return regret(values, fitted)
+
+    with progress.task("tuning", options.tries + 1):
+        after, fitted_after = search(fitted_regret, before, ranges, options.tries, options.seed)
+    return Tuned(
+        before=before,
+        after=after,
+        fitted_before=regret(before, fitted),
+        fitted_after=fitted_after,
+        later_before=regret(before, later),
+        later_after=regret(after, later),
+        tries=options.tries,
+    )
+
+
+def mean_regret(rules: Rules, parts: Sequence[Part]) -> float:
+    total = 0.0
+    for one in parts:
+        schedule = replay(one.arena, one.workload, rules.resource, rules.timing).capacity
+        cost = course(one.arena, one.workload.arrivals, schedule).score(one.arena).J
+        total += cost / one.best_cost - 1
+    return total / len(parts)
+
+
+def search(
+    cost: Callable[[Values], float],
+    start: Values,
+    ranges: Ranges,
+    tries: int,
+    seed: int,
+) -> tuple[Values, float]:
+    """The best of ``tries`` points beside the start, and its cost; a seed repeats its search."""
+    random = Random(seed)  # noqa: S311  to be repeated, not to be secret
+    best, least = dict(start), cost(start)
+    for number in range(tries):
+        spread = 1.0 - number / tries
+        anywhere = number < RANDOM_SHARE * tries
+        values = {
+            name: _near(random, start[name], None if anywhere else best[name], bounds, spread)
+            for name, bounds in ranges.items()
+        }
+        found = cost(values)
+        if found < least:
+            best, least = values, found
+    return best, least
+
+
+def _near(
+    random: Random,
+    like: float,
+    around: float | None,
+    bounds: tuple[float, float],
+    spread: float,
+) -> float:
+    low, high = bounds
+    value = random.uniform(low, high)
+    if around is not None:
+        value = around if random.random() < 0.5 else random.gauss(around, spread * (high - low) / 4)
+    value = min(max(value, low), high)
+    return round(value) if isinstance(like, int) else value
+
+
+def _show(found: Tuned, console: Console) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("", "before", "after"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, value in found.before.items():
+        table.add_row(name, f"{value:.4g}", f"{found.after[name]:.4g}")
+    table.add_row("regret, first 60 %", f"{found.fitted_before:+.1%}", f"{found.fitted_after:+.1%}")
+    table.add_row("regret, later 40 %", f"{found.later_before:+.1%}", f"{found.later_after:+.1%}")
+    console.print(table)
+    better = found.later_after < found.later_before
+    verdict = "better" if better else "no better"
+    console.print(f"On traffic it never saw, the fitted policy is {verdict}.", highlight=False)

@@ -1,0 +1,92 @@
+"""Rules of replaying what the app recorded: what came is told from what waits and what works."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from backtest.arena import as_schedule
+from backtest.errors import NoHistory
+from backtest.history import Point, points_of, read_record, workload_from
+from backtest.outcome import course
+from shared.adapters.memory import MemoryStateStore
+from shared.autoscaling import StorageQueue, Threshold
+from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
+from tests.backtest.arenas import START, CommandLine, arena
+from tests.builders import resource
+
+ONE = resource(metrics={"jobs": StorageQueue("jobs")}, policy=Threshold("jobs", 100, 10))
+
+
+def points(backlogs: list[float], capacity: int, every: float = 1) -> list[Point]:
+    return [
+        Point(START + timedelta(minutes=every * i), backlog, capacity)
+        for i, backlog in enumerate(backlogs)
+    ]
+
+
+def test_arrivals_of_busy_minutes_are_found_again() -> None:
+    arrivals = np.array([50.0, 30, 10, 40, 5, 25])
+    played = course(arena(), arrivals, as_schedule([2] * 6))
+    found = workload_from(ONE, points([0, *played.backlog], 2), rate=10)
+    assert found.arrivals.tolist() == arrivals.tolist()
+
+
+def test_an_empty_queue_does_not_tell_what_came() -> None:
+    found = workload_from(ONE, points([5, 0, 0, 7], 1), rate=10)
+    assert found.arrivals.tolist() == [0, 0, 17]
+    assert "2 of 3 intervals end with an empty queue" in found.notices[1]
+
+
+def test_samples_every_15_seconds_are_summed_into_minutes() -> None:
+    found = workload_from(ONE, points([100] * 9, 2, every=0.25), rate=10)
+    assert found.arrivals.tolist() == pytest.approx([20, 20])
+
+
+def test_gaps_in_the_record_are_cut_out() -> None:
+    late = [Point(p.time + timedelta(hours=1), p.backlog, 2) for p in points([50, 50], 2)]
+    found = workload_from(ONE, points([50, 50, 50], 2) + late, rate=10)
+    assert found.arrivals.tolist() == [20, 20, 20]
+    assert found.starts[2] == START + timedelta(hours=1)
+    assert "1 gaps of more than 5 min" in found.notices[2]
+
+
+async def test_the_decision_log_of_the_app_is_such_a_record() -> None:
+    now = START
+    store = MemoryStateStore(lambda: now)
+    for minute, backlog in enumerate([30, 40, 50]):
+        now = START + timedelta(minutes=minute)
+        for name, value in ((CAPACITY_METRIC, 2), ("jobs", backlog)):
+            sample = Metric(ONE.name, name, MetricValue(now, float(value)))
+            await scaling_logic.run(sample, {ONE.name: ONE}, store)
+    found = points_of(ONE, *await read_record(store, ONE.name))
+    assert found == [
+        Point(START + timedelta(minutes=m), q, 2) for m, q in enumerate((30.0, 40.0, 50.0))
+    ]
+
+
+def test_too_short_a_record_is_named() -> None:
+    with pytest.raises(NoHistory, match="1 recorded backlogs, at least 2 are needed"):
+        workload_from(ONE, points([5], 1), rate=10)
+
+
+def test_a_record_needs_a_rate(backtest: CommandLine, tmp_path: object) -> None:
+    code, _, err = backtest.run("--from-history", "demo-plan")
+    assert code == 2
+    assert "give --instance-rate" in err
+
+
+def test_a_store_that_does_not_answer_is_named(
+    backtest: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise ConnectionError("refused\nand more")
+
+    monkeypatch.setattr("backtest.history.read_record", refuse)
+    monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
+    code, _, err = backtest.run("--from-history", "demo-plan", "--instance-rate", "10")
+    assert code == 2
+    assert "the record of demo-plan cannot be read: ConnectionError: refused" in err
