@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from shared.autoscaling.asking import REASON_LENGTH_MAX, ask
 from shared.autoscaling.counterfactual import nearest
 from shared.autoscaling.guards import GUARDS, Context
 from shared.autoscaling.learning import known_service
@@ -19,16 +19,11 @@ from shared.autoscaling.model import (
     Mode,
     Observation,
     Override,
-    Policy,
-    Recommendation,
     Resource,
     ScalingState,
     Window,
 )
 from shared.autoscaling.samples import since
-
-REASON_LENGTH_MAX = 500
-"""Of what a rule says about itself; the decision log has its limits."""
 
 
 def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
@@ -125,30 +120,6 @@ def remember(resource: Resource, state: ScalingState, decision: Decision) -> Sca
     start = decision.time - timedelta(seconds=seconds)
     wish = MetricValue(decision.time, float(decision.candidates[0].capacity))
     return replace(state, wishes=History((*since(state.wishes.samples, start), wish)))
-
-
-def ask(policy: Policy, seen: Observation) -> Recommendation:
-    """A rule is the user's code: whatever it does, the others go on."""
-    try:
-        wish = policy(seen)
-        fault = _fault(wish)
-    except Exception as error:
-        fault = f"raised {type(error).__name__}: {error}"
-    if fault is None:
-        return wish
-    said = f"the rule {fault}"[:REASON_LENGTH_MAX]
-    return Recommendation(seen.capacity, f"{said}; holding", "error", {"error": said})
-
-
-def _fault(wish: object) -> str | None:
-    """What keeps an answer from being a recommendation that can be carried out and logged."""
-    if not isinstance(wish, Recommendation) or type(wish.capacity) is not int:
-        return f"answered {wish!r} instead of a Recommendation with a whole capacity"
-    if not isinstance(wish.reason, str) or not isinstance(wish.rule, str):
-        return f"gave {wish.reason!r} as reason of {wish.rule!r}: both must be text"
-    if not isinstance(wish.evidence, Mapping):
-        return f"gave {wish.evidence!r} as evidence: a mapping is needed"
-    return None
 
 
 def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Decision:
