@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from shared.adapters.state_changes import DESIRED_ROW, METRIC_PREFIX, changed_rows
+from shared.adapters.state_changes import changed_rows, with_rows
 from shared.autoscaling.errors import ReadFailed, StateConflict
 from shared.autoscaling.model import (
     CapacityTarget,
@@ -50,12 +50,7 @@ class MemoryStateStore:
         if any((e.time, e.entry_id) in self._log[name] for e in entries):
             raise StateConflict(f"{name}: this decision is logged already")
         kept = self._states.get(name, ScalingState())
-        histories = {
-            **kept.histories,
-            **{n: h for n, h in state.histories.items() if METRIC_PREFIX + n in rows},
-        }
-        desired = state.desired if DESIRED_ROW in rows else kept.desired
-        self._states[name] = replace(kept, histories=histories, desired=desired)
+        self._states[name] = with_rows(kept, state, set(rows))
         for row in rows:
             self._versions[name, row] = self._versions.get((name, row), 0) + 1
         for entry in entries:

@@ -1,28 +1,42 @@
 """State and log as rows of the table ``Scaling``; no I/O.
 
 PartitionKey = resource. RowKeys in their order: ``decision|<inverted ticks>|…`` (the log, newest
-first), ``desired``, ``metric|<name>``, ``override``. All but the log therefore is one range.
+first), ``desired``, ``learned``, ``metric|<name>``, ``override``, ``profile``, ``wishes``. All but
+the log therefore is one range.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from shared.adapters.state_changes import DESIRED_ROW, METRIC_PREFIX, OVERRIDE_ROW
+from shared.adapters.state_changes import (
+    DESIRED_ROW,
+    LEARNED_ROW,
+    METRIC_PREFIX,
+    OVERRIDE_ROW,
+    PROFILE_ROW,
+    WISHES_ROW,
+    RowValue,
+)
 from shared.autoscaling.model import (
     ActionStatus,
     Desired,
     EntryKind,
     History,
+    Learned,
     LogEntry,
     MetricValue,
     Mode,
     Override,
     Recommendation,
     ScalingState,
+    WeekProfile,
 )
 
 LOG_PREFIX = "decision|"
@@ -33,6 +47,7 @@ TICKS_MAX = 10**18
 EPOCHS_MAX = 10**9 - 1
 TEXT_LENGTH_MAX = 16_000
 """Characters of one string property: 64 KiB in UTF-16, even where each takes two units."""
+HOURS_OF_A_WEEK = 168
 EVIDENCE_ITEMS_MAX = 100
 EVIDENCE_LENGTH_MAX = 500
 
@@ -40,23 +55,30 @@ Row = dict[str, Any]
 
 
 def state_of(rows: Iterable[Mapping[str, Any]]) -> ScalingState:
-    histories: dict[str, History] = {}
-    desired: Desired | None = None
-    override: Override | None = None
-    for row in rows:
-        key = row["RowKey"]
-        if key == DESIRED_ROW:
-            desired = _desired(row)
-        elif key == OVERRIDE_ROW:
-            override = _override(row)
-        elif key.startswith(METRIC_PREFIX):
-            histories[key.removeprefix(METRIC_PREFIX)] = _history(row)
-    return ScalingState(histories, desired, override)
+    by_key = {row["RowKey"]: row for row in rows}
+    histories = {
+        key.removeprefix(METRIC_PREFIX): _history(row)
+        for key, row in by_key.items()
+        if key.startswith(METRIC_PREFIX)
+    }
+    return ScalingState(
+        histories,
+        _desired(by_key[DESIRED_ROW]) if DESIRED_ROW in by_key else None,
+        override_of(by_key[OVERRIDE_ROW]) if OVERRIDE_ROW in by_key else None,
+        _history(by_key[WISHES_ROW]) if WISHES_ROW in by_key else History(),
+        _learned(by_key[LEARNED_ROW]) if LEARNED_ROW in by_key else Learned(),
+        profile_of(by_key[PROFILE_ROW]) if PROFILE_ROW in by_key else None,
+    )
 
 
-def state_row(resource_name: str, key: str, value: History | Desired) -> Row:
-    fields = _history_fields(value) if isinstance(value, History) else _desired_fields(value)
-    return {"PartitionKey": resource_name, "RowKey": key, **fields}
+def state_row(resource_name: str, key: str, value: RowValue) -> Row:
+    return {"PartitionKey": resource_name, "RowKey": key, **_fields(value)}
+
+
+def _fields(value: RowValue) -> Row:
+    if isinstance(value, History):
+        return _history_fields(value)
+    return asdict(value) if isinstance(value, Learned) else _desired_fields(value)
 
 
 # --- log --------------------------------------------------------------------------------------
@@ -93,6 +115,7 @@ def log_row(entry: LogEntry) -> Row:
         "limited_by": json.dumps(entry.limited_by),
         "candidates": _candidates_text(entry.candidates),
         "evidence": _evidence_text(entry.evidence),
+        "counterfactual": _text(str(entry.counterfactual)),
     }
     row |= _pieces("body", entry.body)
     return {key: value for key, value in row.items() if value is not None}
@@ -112,6 +135,7 @@ def log_entry(row: Mapping[str, Any]) -> LogEntry:
         limited_by=tuple(json.loads(row["limited_by"])),
         candidates=tuple(Recommendation(**c) for c in json.loads(row["candidates"])),
         evidence=json.loads(row["evidence"]),
+        counterfactual=row.get("counterfactual", ""),
         body=_joined("body", row),
     )
 
@@ -134,6 +158,7 @@ def _candidate_fields(candidate: Recommendation) -> dict[str, Any]:
         "reason": _text(candidate.reason),
         "rule": _text(candidate.rule),
         "evidence": _plain_evidence(candidate.evidence),
+        "counterfactual": _text(str(candidate.counterfactual)),
     }
 
 
@@ -214,6 +239,7 @@ def _desired_fields(desired: Desired) -> Row:
         "status": str(desired.status),
         "sent_at": desired.sent_at,
         "changed_at": desired.changed_at,
+        "changed_out": desired.changed_out,
         "retry_at": desired.retry_at,
         "attempts": desired.attempts,
         "last_error": _text(desired.last_error),
@@ -232,21 +258,79 @@ def _desired(row: Mapping[str, Any]) -> Desired:
         status=ActionStatus(row["status"]),
         sent_at=_utc_or_none(row.get("sent_at")),
         changed_at=_utc_or_none(row.get("changed_at")),
+        changed_out=row.get("changed_out"),
         retry_at=_utc_or_none(row.get("retry_at")),
         attempts=row["attempts"],
         last_error=row["last_error"],
     )
 
 
-# --- override: may be written by hand, so nothing about it is taken for granted ----------------
+# --- learned ----------------------------------------------------------------------------------
 
 
-def _override(row: Mapping[str, Any]) -> Override:
-    text, reason = str(row.get("mode", "")), str(row.get("reason", ""))
+def _learned(row: Mapping[str, Any]) -> Learned:
+    return Learned(**{field.name: row[field.name] for field in fields(Learned)})
+
+
+# --- override, profile: written by others, so nothing about them is taken for granted ---------
+
+
+def override_of(row: Mapping[str, Any]) -> Override:
+    """What a person asked for. A row that is not understood pauses: that is the safe side."""
+    reason = str(row.get("reason", ""))
     try:
-        return Override(Mode(text), reason, _utc_or_none(row.get("expires_at")))
-    except ValueError as error:
+        mode = str(row.get("mode") or "")
+        override = Override(
+            mode=Mode(mode) if mode else None,
+            reason=reason,
+            expires_at=_utc_or_none(row.get("expires_at")),
+            freeze_scale_in=_flag(row.get("freeze_scale_in")),
+            floor=_whole_or_none(row.get("floor")),
+            exact=_whole_or_none(row.get("exact")),
+        )
+        if override == Override(None, reason, override.expires_at):
+            raise ValueError("none of mode, exact, floor and freeze_scale_in is set")
+        return override
+    except (ValueError, TypeError) as error:
         return Override(Mode.PAUSED, f"the override row is not understood: {error}")
+
+
+def _flag(value: object) -> bool:
+    text = str(value or "").lower()
+    if text not in ("", "true", "false"):
+        raise ValueError(f"freeze_scale_in = {value!r}: must be true or false")
+    return text == "true"
+
+
+def _whole_or_none(value: object) -> int | None:
+    if value is None or value == "":
+        return None
+    number = int(str(value))
+    if number < 0:
+        raise ValueError(f"{number} instances")
+    return number
+
+
+def profile_of(row: Mapping[str, Any]) -> WeekProfile | None:
+    """The load to expect; none where the row is not understood, for a floor only ever helps."""
+    try:
+        items = tuple(float(value) for value in json.loads(_joined("items_per_minute", row)))
+        zone = str(row.get("time_zone", "UTC"))
+        ZoneInfo(zone)
+    except (ValueError, TypeError, KeyError, OSError):
+        return None
+    sound = len(items) == HOURS_OF_A_WEEK and all(0 <= item < math.inf for item in items)
+    return WeekProfile(items, zone) if sound else None
+
+
+def profile_row(resource_name: str, profile: WeekProfile) -> Row:
+    """The row as the nightly job writes it."""
+    return {
+        "PartitionKey": resource_name,
+        "RowKey": PROFILE_ROW,
+        "time_zone": profile.time_zone,
+        **_pieces("items_per_minute", _json(profile.items_per_minute)),
+    }
 
 
 # --- times ------------------------------------------------------------------------------------

@@ -17,10 +17,18 @@ from shared.autoscaling.model import (
     ServiceBusSubscription,
     StorageQueue,
 )
-from shared.autoscaling.policies import Threshold
+from shared.autoscaling.policies import (
+    BacklogTarget,
+    CapacityThresholds,
+    TargetTracking,
+    Threshold,
+    ValuePerInstance,
+)
 
 __all__ = [
     "AppServicePlan",
+    "BacklogTarget",
+    "CapacityThresholds",
     "Cooldown",
     "Goal",
     "Limits",
@@ -35,5 +43,7 @@ __all__ = [
     "ServiceBusQueue",
     "ServiceBusSubscription",
     "StorageQueue",
+    "TargetTracking",
     "Threshold",
+    "ValuePerInstance",
 ]

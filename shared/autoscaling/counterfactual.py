@@ -41,10 +41,9 @@ def _turns(
     present = _direction(wish.capacity, seen)
     turns = []
     for sign, far in (("<", 0.0), (">", max(level, 1.0) * 2**DOUBLINGS_MAX)):
-        other = direction(far)
-        if other != present:
+        if direction(far) != present:
             at = _bisect(direction, present, level, far)
-            turns.append((at, f"would have {VERBS[other]} at {name} {sign} {at:.3g}"))
+            turns.append((at, f"would have {VERBS[direction(at)]} at {name} {sign} {at:.3g}"))
     return turns
 
 

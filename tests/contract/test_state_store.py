@@ -20,6 +20,7 @@ from shared.autoscaling.model import (
     ActionStatus,
     EntryKind,
     History,
+    Learned,
     LogEntry,
     MetricValue,
     Recommendation,
@@ -82,7 +83,10 @@ FULL = ScalingState(
         attempts=2,
         superseded_target=4,
         last_error="409 Conflict: 'quoted' ü",
+        changed_out=False,
     ),
+    wishes=history([2, 3]),
+    learned=Learned(7, 3, 4.0, -80.5, 1600.25, 2, 3.5),
 )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
-from shared.autoscaling.model import Mode
+from shared.adapters.table_rows import profile_row
+from shared.autoscaling.model import Mode, Override, WeekProfile
 from tests.builders import NOW, ago
 from tests.contract.test_state_store import FULL, entry, table_store
 
@@ -28,7 +30,7 @@ async def test_rows_can_be_read_by_people(azurite: Azurite, table: Any) -> None:
     rows = {r["RowKey"]: r for r in table.query_entities(f"PartitionKey eq '{name}'")}
     decision, *others = list(rows)
     assert decision.startswith("decision|")
-    assert others == ["desired", "metric|backlog", "metric|capacity"]
+    assert others == ["desired", "learned", "metric|backlog", "metric|capacity", "wishes"]
     assert rows["desired"]["target"] == 3
     assert rows["desired"]["requested_at"] == ago(30)
     assert rows[decision]["reason"] == "mean backlog 200 > 100"
@@ -43,10 +45,13 @@ async def test_rows_can_be_read_by_people(azurite: Azurite, table: Any) -> None:
         ({"mode": "stop!"}, Mode.PAUSED, None),
         ({"mode": "active", "expires_at": "tomorrow"}, Mode.PAUSED, None),
         ({}, Mode.PAUSED, None),
+        ({"floor": 3}, None, None),
+        ({"floor": "many"}, Mode.PAUSED, None),
+        ({"freeze_scale_in": "yes please"}, Mode.PAUSED, None),
     ],
 )
 async def test_an_override_written_by_hand_is_understood_or_pauses(
-    azurite: Azurite, table: Any, fields: dict[str, Any], mode: Mode, expires_at: Any
+    azurite: Azurite, table: Any, fields: dict[str, Any], mode: Mode | None, expires_at: Any
 ) -> None:
     name = f"plan-{uuid.uuid4().hex[:8]}"
     table.create_entity({"PartitionKey": name, "RowKey": "override", **fields})
@@ -54,6 +59,38 @@ async def test_an_override_written_by_hand_is_understood_or_pauses(
         override = (await store.load(name)).state.override
     assert override is not None
     assert (override.mode, override.expires_at) == (mode, expires_at)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"exact": 4, "reason": "load test"},
+        {"exact": "4", "reason": "load test"},
+    ],
+)
+async def test_an_override_may_say_how_many(
+    azurite: Azurite, table: Any, written: dict[str, Any]
+) -> None:
+    name = f"plan-{uuid.uuid4().hex[:8]}"
+    row = {"PartitionKey": name, "RowKey": "override", "freeze_scale_in": True, **written}
+    table.create_entity(row)
+    async with table_store(azurite) as store:
+        override = (await store.load(name)).state.override
+    assert override == Override(None, "load test", None, freeze_scale_in=True, exact=4)
+
+
+async def test_the_profile_of_the_nightly_job_is_read_and_a_broken_one_ignored(
+    azurite: Azurite, table: Any
+) -> None:
+    name = f"plan-{uuid.uuid4().hex[:8]}"
+    profile = WeekProfile(tuple(float(hour) for hour in range(168)), "Europe/Paris")
+    async with table_store(azurite) as store:
+        table.create_entity(profile_row(name, profile))
+        assert (await store.load(name)).state.profile == profile
+        await store.commit(await store.load(name), FULL)
+        assert (await store.load(name)).state == replace(FULL, profile=profile)
+        table.upsert_entity({**profile_row(name, profile), "time_zone": "Mars/Olympus"})
+        assert (await store.load(name)).state.profile is None
 
 
 async def test_a_resource_name_is_data_not_query(azurite: Azurite) -> None:

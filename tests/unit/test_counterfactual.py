@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from shared.autoscaling import Observation, Recommendation
+from shared.autoscaling.decide import decide
+from tests.builders import NOW, resource, state
+
+
+def each(seen: Observation) -> Recommendation:
+    """Out above 60 for each instance, in below 30."""
+    latest = seen.window("backlog").latest
+    if latest is None:
+        return Recommendation(seen.capacity, "no samples")
+    share = latest.value / seen.capacity
+    change = (share > 60) - (share < 30)
+    return Recommendation(seen.capacity + change, "a rule of one's own")
+
+
+@pytest.mark.parametrize(
+    ("backlog", "said", "level"),
+    [
+        (70, "would have scaled in at backlog <", 60),
+        (110, "would have scaled out at backlog >", 120),
+        (130, "would have stayed at backlog <", 120),
+        (50, "would have stayed at backlog >", 60),
+    ],
+)
+def test_any_rule_is_explained_by_where_it_would_have_turned(
+    backlog: float, said: str, level: float
+) -> None:
+    text = decide(resource(policy=each), state([backlog] * 3, 2), NOW).counterfactual
+    assert text.startswith(said)
+    assert float(text.split()[-1]) == pytest.approx(level, rel=0.03)
+
+
+def test_a_rule_that_no_level_changes_has_no_counterfactual() -> None:
+    always = resource(policy=lambda seen: Recommendation(seen.capacity, "always"))
+    assert decide(always, state([50]), NOW).counterfactual == ""
+
+
+def test_a_rule_that_only_knows_the_levels_it_met_is_still_explained_or_left_alone() -> None:
+    def picky(seen: Observation) -> Recommendation:
+        latest = seen.window("backlog").latest
+        if latest is None or latest.value > 100:
+            raise ValueError("never seen that")
+        return Recommendation(seen.capacity, "fine")
+
+    decision = decide(resource(policy=picky), state([50]), NOW)
+    assert (decision.desired, decision.counterfactual) == (2, "")
