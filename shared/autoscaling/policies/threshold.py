@@ -1,10 +1,12 @@
-"""Policies: from an observation to the capacity that it calls for. Pure, standard library only."""
+"""The rule of the original."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from shared.autoscaling.model import Evidence, Observation, Recommendation
+from shared.autoscaling.policies.checks import is_number, number, text, whole
+from shared.autoscaling.policies.wording import Turn, nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +31,12 @@ class Threshold:
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = []
-        if not self.lower < self.upper:
+        found = text("metric", self.metric)
+        found += number("upper", self.upper) + number("lower", self.lower)
+        if is_number(self.upper) and is_number(self.lower) and not self.lower < self.upper:
             found.append(f"lower = {self.lower}: must be below upper = {self.upper}")
         for name in ("minimum_samples", "step_out", "step_in"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                found.append(f"{name} = {value!r}: must be a whole number of at least 1")
+            found += whole(name, getattr(self, name), 1)
         return found
 
     def __call__(self, seen: Observation) -> Recommendation:
@@ -46,23 +47,35 @@ class Threshold:
                 seen,
                 0,
                 f"{window.count} of {self.minimum_samples} samples of {self.metric} so far",
+                f"would have decided with {self.minimum_samples} samples of {self.metric}",
             )
+        high = f"mean {self.metric}"
+        low = f"maximum {self.metric}"
         if mean > self.upper:
+            turn = Turn("stayed", high, "≤", self.upper, mean)
             return self._say(
-                seen, self.step_out, f"mean {self.metric} {mean:.4g} > {self.upper:.4g}"
+                seen, self.step_out, f"{high} {mean:.4g} > {self.upper:.4g}", nearest([turn])
             )
         if maximum < self.lower:
+            turn = Turn("stayed", low, "≥", self.lower, maximum)
             return self._say(
-                seen, -self.step_in, f"maximum {self.metric} {maximum:.4g} < {self.lower:.4g}"
+                seen, -self.step_in, f"{low} {maximum:.4g} < {self.lower:.4g}", nearest([turn])
             )
+        turns = [
+            Turn("scaled out", high, ">", self.upper, mean),
+            Turn("scaled in", low, "<", self.lower, maximum),
+        ]
         return self._say(
             seen,
             0,
             f"{self.metric} between thresholds: mean {mean:.4g} ≤ {self.upper:.4g}, "
             f"maximum {maximum:.4g} ≥ {self.lower:.4g}",
+            nearest(turns),
         )
 
-    def _say(self, seen: Observation, change: int, reason: str) -> Recommendation:
+    def _say(
+        self, seen: Observation, change: int, reason: str, counterfactual: str
+    ) -> Recommendation:
         window = seen.window(self.metric)
         latest = window.latest
         evidence: Evidence = {
@@ -74,4 +87,4 @@ class Threshold:
             "upper": self.upper,
             "lower": self.lower,
         }
-        return Recommendation(seen.capacity + change, reason, "threshold", evidence)
+        return Recommendation(seen.capacity + change, reason, "threshold", evidence, counterfactual)

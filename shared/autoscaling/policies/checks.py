@@ -1,0 +1,76 @@
+"""Checks of a policy's parameters: each problem with name, value and bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def number(
+    name: str, value: object, *, above: float | None = None, at_least: float | None = None
+) -> list[str]:
+    """A finite number, bool excluded, over its bound."""
+    if not is_number(value):
+        return [f"{name} = {value!r}: must be a number"]
+    if above is not None and not value > above:  # type: ignore[operator]
+        return [f"{name} = {value}: must be above {above:g}"]
+    if at_least is not None and not value >= at_least:  # type: ignore[operator]
+        return [f"{name} = {value}: must be at least {at_least:g}"]
+    return []
+
+
+def is_number(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def number_or_none(
+    name: str, value: object, *, above: float | None = None, at_least: float | None = None
+) -> list[str]:
+    return [] if value is None else number(name, value, above=above, at_least=at_least)
+
+
+def fraction(name: str, value: object) -> list[str]:
+    """A number above 0 and of at most 1."""
+    found = number(name, value, above=0)
+    if not found and value > 1:  # type: ignore[operator]
+        found = [f"{name} = {value}: must be at most 1"]
+    return found
+
+
+def whole(name: str, value: object, at_least: int) -> list[str]:
+    if type(value) is not int or value < at_least:
+        return [f"{name} = {value!r}: must be a whole number of at least {at_least}"]
+    return []
+
+
+def text(name: str, value: object) -> list[str]:
+    return [] if isinstance(value, str) and value else [f"{name} = {value!r}: must be a name"]
+
+
+def one_of(name: str, value: object, choices: Sequence[str]) -> list[str]:
+    return [] if value in choices else [f"{name} = {value!r}: must be one of {', '.join(choices)}"]
+
+
+def member(name: str, policy: object) -> list[str]:
+    """The problems of a policy inside another one, each behind the member's name."""
+    if not callable(policy):
+        return [f"{name} = {policy!r}: must be callable with an Observation"]
+    try:
+        found = list(getattr(policy, "problems", list)())
+    except Exception as error:  # a member's check is the user's code too
+        found = [f"problems() raised {type(error).__name__}: {error}"]
+    return [f"{name}: {problem}" for problem in found]
+
+
+def names_of(policies: Sequence[object], attribute: str) -> tuple[str, ...]:
+    """The names that the policies have as ``attribute``, each once, in order."""
+    found: dict[str, None] = {}
+    for policy in policies:
+        found.update(dict.fromkeys(getattr(policy, attribute, ())))
+    return tuple(found)
+
+
+def label(policy: Callable[..., Any]) -> str:
+    """What to call a policy: a function by its name, a policy object by its class."""
+    return str(getattr(policy, "__name__", type(policy).__name__))

@@ -1,0 +1,139 @@
+"""As the Horizontal Pod Autoscaler does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.autoscaling.model import Evidence, Observation, Recommendation
+from shared.autoscaling.policies.checks import number, one_of, text
+from shared.autoscaling.policies.wording import (
+    ROUNDING,
+    STATISTICS,
+    Statistic,
+    Turn,
+    instances,
+    nearest,
+    no_samples,
+    read,
+    shown,
+    stay,
+)
+
+RULE = "target_tracking"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTracking:
+    """n = ⌈n·value / target⌉ for a share per instance, such as a utilisation in percent.
+
+    Within ``tolerance`` of the target it stays. Missing readings count against the change: where
+    ``reporting_metric`` says that only k of n instances report, the others count as at the target
+    for a scale-in and as 0 for a scale-out; where that turns the direction, it stays. Source:
+    Kubernetes, Horizontal Pod Autoscaling, "Algorithm details"
+    (pkg/controller/podautoscaler/replica_calculator.go).
+    """
+
+    metric: str
+    target: float
+    tolerance: float = 0.1
+    reporting_metric: str | None = None
+    statistic: Statistic = "mean"
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return (
+            (self.metric,)
+            if self.reporting_metric is None
+            else (
+                self.metric,
+                self.reporting_metric,
+            )
+        )
+
+    @property
+    def utilisation_names(self) -> tuple[str, ...]:
+        """Shares per instance: with fewer instances each has more, value·n/m."""
+        return (self.metric,)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the parameters, each with its value and bound."""
+        found = [
+            *text("metric", self.metric),
+            *number("target", self.target, above=0),
+            *number("tolerance", self.tolerance, at_least=0),
+            *one_of("statistic", self.statistic, STATISTICS),
+        ]
+        if not found and self.tolerance >= 1:
+            found.append(f"tolerance = {self.tolerance}: must be below 1")
+        if self.reporting_metric is not None:
+            found += text("reporting_metric", self.reporting_metric)
+        return found
+
+    def __call__(self, seen: Observation) -> Recommendation:
+        window = seen.window(self.metric)
+        value = read(window, self.statistic)
+        if value is None:
+            return no_samples(seen, RULE, self.metric)
+        reporting = self._reporting(seen)
+        if reporting is None:
+            return no_samples(seen, RULE, str(self.reporting_metric))
+        if reporting == 0:
+            reason = f"no instance reports {self.metric}"
+            turn = f"would have decided with reports of {self.metric}"
+            return stay(seen, RULE, reason, turn, metric=self.metric, reporting=0)
+        ratio = self._cautious_ratio(value / self.target, seen.capacity, reporting)
+        wanted = self._wanted(value / self.target, ratio, seen.capacity)
+        evidence: Evidence = {
+            "metric": self.metric,
+            "samples": window.count,
+            self.statistic: value,
+            "target": self.target,
+            "tolerance": self.tolerance,
+            "reporting": reporting,
+        }
+        reason = self._reason(value, wanted, seen.capacity, reporting)
+        turn = self._turn(seen.capacity, wanted, value, reporting)
+        return Recommendation(wanted, reason, RULE, evidence, turn)
+
+    def _reporting(self, seen: Observation) -> int | None:
+        """How many instances report; None where a metric should say so and does not."""
+        if self.reporting_metric is None:
+            return seen.capacity
+        latest = seen.window(self.reporting_metric).latest
+        return None if latest is None else int(max(min(latest.value, seen.capacity), 0))
+
+    def _cautious_ratio(self, ratio: float, capacity: int, reporting: int) -> float:
+        missing = (capacity - reporting) if ratio <= 1 else 0
+        return (ratio * reporting + missing) / capacity
+
+    def _wanted(self, known: float, cautious: float, capacity: int) -> int:
+        small = abs(1 - cautious) <= self.tolerance + ROUNDING
+        turned = (known - 1) * (cautious - 1) < 0
+        return capacity if small or turned else instances(cautious * capacity)
+
+    def _reason(self, value: float, wanted: int, capacity: int, reporting: int) -> str:
+        said = f"{self.statistic} {self.metric} {shown(value)} of target {shown(self.target)}"
+        if reporting < capacity:
+            said += f", {reporting} of {capacity} instances report"
+        if wanted == capacity:
+            return f"{said}: within {self.tolerance:.0%} or less than an instance"
+        return f"{said}: {capacity} → {wanted}"
+
+    def _turn(self, capacity: int, wanted: int, value: float, reporting: int) -> str:
+        label = f"{self.statistic} {self.metric}"
+        out_above = self.target * (1 + self.tolerance) * capacity / reporting
+        # In by tolerance: (ratio·k + missing)/n < 1 - tolerance; by an instance: ratio·k ≤ k - 1.
+        calm = self.target * (1 - self.tolerance * capacity / reporting)
+        fewer = self.target * (reporting - 1) / reporting
+        level = min(calm, fewer)
+        if wanted > capacity:
+            return nearest([Turn("stayed", label, "≤", out_above, value)])
+        if wanted < capacity:
+            sign = ">" if fewer < calm else "≥"
+            return nearest([Turn("stayed", label, sign, level, value)])  # type: ignore[arg-type]
+        return nearest(
+            [
+                Turn("scaled out", label, ">", out_above, value),
+                Turn("scaled in", label, "≤" if fewer < calm else "<", level, value),
+            ]
+        )

@@ -1,0 +1,367 @@
+"""The policies that look at one metric: what they want, why, and what would have changed it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from shared.autoscaling import (
+    BacklogTarget,
+    CapacityThresholds,
+    Goal,
+    Limits,
+    Observation,
+    Policy,
+    Recommendation,
+    Service,
+    TargetTracking,
+    Threshold,
+    ValuePerInstance,
+)
+from shared.autoscaling.model import MetricValue, Window
+from tests.builders import NOW, history
+
+RATED = Service(rate_per_instance_minute=10)
+
+
+def window(values: Sequence[float], every_seconds: float = 15) -> Window:
+    return Window(history(values, every_seconds).samples)
+
+
+def seeing(
+    values: Sequence[float] | Mapping[str, Sequence[float]], capacity: int = 4, **changes: Any
+) -> Observation:
+    """An observation of these samples, the newest of them now."""
+    by_name = values if isinstance(values, Mapping) else {"backlog": values}
+    windows = {name: window(of) for name, of in by_name.items()}
+    fields: dict[str, Any] = {
+        "resource_name": "plan-1",
+        "now": NOW,
+        "capacity": capacity,
+        "limits": Limits(1, 30),
+        "metrics": windows,
+        "histories": windows,
+        "capacities": Window((MetricValue(NOW, capacity),)),
+        "service": RATED,
+    }
+    return Observation(**{**fields, **changes})
+
+
+SIMPLE: list[tuple[Policy, str, str]] = [
+    (Threshold("backlog", 100, 10), "0 of 5 samples of backlog so far", "5 samples of backlog"),
+    (
+        CapacityThresholds("backlog", ((1, 100, 10),)),
+        "0 of 5 samples of backlog so far (thresholds from 1 instances on)",
+        "5 samples of backlog",
+    ),
+    (ValuePerInstance("backlog", 50), "no samples of backlog", "samples of backlog"),
+    (BacklogTarget("backlog"), "no samples of backlog", "samples of backlog"),
+    (TargetTracking("backlog", 50), "no samples of backlog", "samples of backlog"),
+]
+
+
+@pytest.mark.parametrize(("policy", "reason", "needed"), SIMPLE)
+@pytest.mark.parametrize("metrics", [{}, {"backlog": ()}, {"other": (500,)}])
+def test_without_samples_a_policy_stays(
+    policy: Policy, reason: str, needed: str, metrics: Mapping[str, Sequence[float]]
+) -> None:
+    wish = policy(seeing(metrics, 7))
+    assert (wish.capacity, wish.reason) == (7, reason)
+    assert wish.counterfactual == f"would have decided with {needed}"
+
+
+# --- Threshold ---
+
+
+@pytest.mark.parametrize(
+    ("values", "counterfactual"),
+    [
+        ([200] * 5, "would have stayed at mean backlog ≤ 100"),
+        ([5] * 5, "would have stayed at maximum backlog ≥ 10"),
+        ([90] * 5, "would have scaled out at mean backlog > 100"),
+        ([20] * 5, "would have scaled in at maximum backlog < 10"),
+    ],
+)
+def test_threshold_says_what_would_have_changed_it(
+    values: list[float], counterfactual: str
+) -> None:
+    assert Threshold("backlog", 100, 10)(seeing(values)).counterfactual == counterfactual
+
+
+# --- CapacityThresholds ---
+
+
+@pytest.mark.parametrize(
+    ("capacity", "values", "wanted"),
+    [
+        (1, [60] * 5, 2),
+        (3, [60] * 5, 4),
+        (4, [60] * 5, 4),
+        (4, [201] * 5, 5),
+        (9, [39] * 5, 8),
+        (3, [39] * 5, 3),
+        (10, [39] * 5, 10),
+        (10, [1001] * 5, 11),
+    ],
+)
+def test_thresholds_follow_the_capacity(capacity: int, values: list[float], wanted: int) -> None:
+    steps = CapacityThresholds("backlog", ((1, 50, 0), (4, 200, 40), (10, 1000, 20)))
+    assert steps(seeing(values, capacity)).capacity == wanted
+
+
+def test_below_its_first_step_a_capacity_has_the_first_thresholds() -> None:
+    steps = CapacityThresholds("backlog", ((3, 50, 0),))
+    wish = steps(seeing([60] * 5, 2))
+    assert (wish.capacity, wish.evidence["from_capacity"]) == (3, 3)
+
+
+# --- ValuePerInstance ---
+
+
+@pytest.mark.parametrize(
+    ("values", "statistic", "wanted"),
+    [
+        ([0], "mean", 0),
+        ([1], "mean", 1),
+        ([50], "mean", 1),
+        ([50.1], "mean", 2),
+        ([0, 400], "mean", 4),
+        ([0, 400], "latest", 8),
+        ([400, 0], "latest", 0),
+        ([400, 0], "maximum", 8),
+    ],
+)
+def test_each_instance_has_its_share(values: list[float], statistic: Any, wanted: int) -> None:
+    wish = ValuePerInstance("backlog", 50, statistic)(seeing(values))
+    assert wish.capacity == wanted
+
+
+def test_three_times_a_tenth_is_three_instances() -> None:
+    assert ValuePerInstance("backlog", 0.1)(seeing([3 * 0.1])).capacity == 3
+
+
+# --- BacklogTarget ---
+
+
+@pytest.mark.parametrize(
+    ("backlog", "policy", "wanted"),
+    [
+        (0, BacklogTarget("backlog"), 0),
+        (40, BacklogTarget("backlog"), 1),  # 10 a minute for 0.8 · 5 minutes
+        (41, BacklogTarget("backlog"), 2),
+        (400, BacklogTarget("backlog"), 10),
+        (400, BacklogTarget("backlog", drain_minutes=10), 4),
+        (400, BacklogTarget("backlog", share=0.4), 20),
+        (400, BacklogTarget("backlog", rate_per_instance_minute=20), 5),
+    ],
+)
+def test_the_backlog_is_worked_off_in_time(
+    backlog: float, policy: BacklogTarget, wanted: int
+) -> None:
+    wish = policy(seeing([9999, backlog]))
+    assert wish.capacity == wanted
+    assert f"latest backlog {backlog}" in wish.reason
+
+
+def test_without_a_rate_the_backlog_says_nothing() -> None:
+    wish = BacklogTarget("backlog")(seeing([400], service=Service()))
+    assert (wish.capacity, wish.evidence["missing"]) == (4, "service.rate_per_instance_minute")
+    assert "rate of an instance is not known: set service.rate_per_instance_minute" in wish.reason
+
+
+def test_no_age_is_allowed_at_all() -> None:
+    wish = BacklogTarget("backlog")(seeing([400], goal=Goal(age_limit_minutes=0)))
+    assert wish.capacity == 4
+    assert "leaves no time" in wish.reason
+
+
+# --- TargetTracking ---
+
+
+@pytest.mark.parametrize(
+    ("value", "capacity", "reporting", "wanted"),
+    [
+        (50, 4, None, 4),
+        (55, 4, None, 4),  # within the tolerance
+        (56, 4, None, 5),
+        (100, 4, None, 8),
+        (45, 4, None, 4),
+        (44, 4, None, 4),  # beyond it, but less than an instance
+        (37.5, 4, None, 3),
+        (0, 4, None, 0),
+        (100, 4, 4, 8),
+        (100, 4, 9, 8),  # no more can report than there are
+        (100, 4, 3, 6),  # (100·3 + 0)/4 = 75
+        (60, 4, 3, 4),  # (60·3 + 0)/4 = 45: the direction turns
+        (100, 4, 2, 4),  # (100·2 + 0)/4 = 50
+        (0, 4, 2, 2),  # (0·2 + 50·2)/4 = 25
+        (25, 4, 2, 3),
+        (45, 4, 2, 4),
+        (50, 4, 1, 4),  # at the target the missing ones are no reason to scale in
+        (100, 4, 0, 4),  # nobody reports
+    ],
+)
+def test_tracking_the_target(
+    value: float, capacity: int, reporting: int | None, wanted: int
+) -> None:
+    policy = TargetTracking("cpu", 50, reporting_metric=None if reporting is None else "up")
+    metrics: dict[str, Sequence[float]] = {
+        "cpu": [value],
+        "up": [] if reporting is None else [reporting],
+    }
+    assert policy(seeing(metrics, capacity)).capacity == wanted
+
+
+def test_how_many_report_is_not_guessed() -> None:
+    wish = TargetTracking("cpu", 50, reporting_metric="up")(seeing({"cpu": [100]}))
+    assert (wish.capacity, wish.reason) == (4, "no samples of up")
+
+
+def test_a_utilisation_is_said_to_be_one() -> None:
+    policy = TargetTracking("cpu", 50, reporting_metric="up")
+    assert (policy.utilisation_names, policy.metric_names) == (("cpu",), ("cpu", "up"))
+
+
+# --- counterfactuals are true ---
+
+LEVEL = re.compile(r"would have (scaled out|stayed|scaled in) at (\w+) backlog ([<≤≥>]) ([\d.e+]+)")
+DIRECTION = {"scaled out": 1, "stayed": 0, "scaled in": -1}
+SLIGHTLY = 0.002
+"""Levels are shown with four digits."""
+
+
+def direction(policy: Policy, seen: Observation) -> int:
+    wanted = policy(seen).capacity
+    return (wanted > seen.capacity) - (wanted < seen.capacity)
+
+
+def holds(policy: Policy, seen: Observation) -> None:
+    """With all samples just beyond the level the wish is as told, just before it as it was."""
+    wish = policy(seen)
+    told = LEVEL.fullmatch(wish.counterfactual)
+    assert told, wish
+    verb, _, sign, level = told[1], told[2], told[3], float(told[4])
+    way = 1 if sign in "≥>" else -1
+    beyond = max(level + way * max(level * SLIGHTLY, 1e-3), 0)
+    before = level - way * level * SLIGHTLY
+    count = max(seen.window("backlog").count, 1)
+
+    def at(value: float) -> int:
+        return direction(policy, seeing([value] * count, seen.capacity, service=seen.service))
+
+    assert at(beyond) == DIRECTION[verb], (wish, beyond)
+    if level > 0:
+        assert at(before) == direction(policy, seen), (wish, before)
+
+
+COUNTERFACTUAL: list[Policy] = [
+    Threshold("backlog", 100, 10),
+    CapacityThresholds("backlog", ((1, 50, 2), (4, 200, 40))),
+    ValuePerInstance("backlog", 50),
+    ValuePerInstance("backlog", 7, "latest"),
+    BacklogTarget("backlog"),
+    BacklogTarget("backlog", drain_minutes=1, statistic="maximum"),
+    TargetTracking("backlog", 50),
+    TargetTracking("backlog", 50, tolerance=0.3, statistic="latest"),
+]
+
+
+@given(
+    policy=st.sampled_from(COUNTERFACTUAL),
+    value=st.floats(0, 2000),
+    capacity=st.integers(1, 30),
+)
+def test_the_counterfactual_is_true(policy: Policy, value: float, capacity: int) -> None:
+    seen = seeing([value] * 5, capacity)
+    if not policy(seen).counterfactual:  # one instance at a tolerance that 0 does not leave
+        assume(False)
+    holds(policy, seen)
+
+
+@given(value=st.floats(0.5, 200), capacity=st.integers(2, 12), reporting=st.integers(1, 12))
+def test_the_counterfactual_of_few_reports_is_true(
+    value: float, capacity: int, reporting: int
+) -> None:
+    policy = TargetTracking("backlog", 50, reporting_metric="up")
+
+    def reported(seen: Observation) -> Recommendation:
+        reports = {"backlog": seen.window("backlog"), "up": window([reporting])}
+        return policy(replace(seen, metrics=reports))
+
+    seen = seeing([value], capacity)
+    assume(reported(seen).counterfactual)
+    holds(reported, seen)
+
+
+# --- parameters ---
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        (Threshold("backlog", "x", 10), "upper = 'x': must be a number"),  # type: ignore[arg-type]
+        (Threshold("backlog", 100, float("nan")), "lower = nan: must be a number"),
+        (Threshold("backlog", True, 0), "upper = True: must be a number"),
+        (Threshold("", 100, 10), "metric = '': must be a name"),
+        (
+            Threshold("backlog", 100, 10, step_out=1.5),  # type: ignore[arg-type]
+            "step_out = 1.5: must be a whole number of at least 1",
+        ),
+        (CapacityThresholds("backlog", ()), "levels = (): at least one step is needed"),
+        (
+            CapacityThresholds("backlog", ((1, 50),)),  # type: ignore[arg-type]
+            "levels[0] = (1, 50): must be (from capacity, upper, lower)",
+        ),
+        (
+            CapacityThresholds("backlog", ((1, 50, 0), (4, 40, 60))),
+            "levels[1].lower = 60: must be below upper = 40",
+        ),
+        (
+            CapacityThresholds("backlog", ((0, 50, 0),)),
+            "levels[0].capacity = 0: must be a whole number of at least 1",
+        ),
+        (
+            CapacityThresholds("backlog", ((4, 50, 0), (1, 40, 0))),
+            "levels = ((4, 50, 0), (1, 40, 0)): capacities must ascend",
+        ),
+        (
+            CapacityThresholds("backlog", ((1, 50, 0),), step_in=0),
+            "step_in = 0: must be a whole number of at least 1",
+        ),
+        (ValuePerInstance("backlog", 0), "target_per_instance = 0: must be above 0"),
+        (
+            ValuePerInstance("backlog", 1, "median"),  # type: ignore[arg-type]
+            "statistic = 'median': must be one of latest, mean, maximum",
+        ),
+        (BacklogTarget("backlog", drain_minutes=-1), "drain_minutes = -1: must be above 0"),
+        (BacklogTarget("backlog", share=1.5), "share = 1.5: must be at most 1"),
+        (
+            BacklogTarget("backlog", rate_per_instance_minute=0),
+            "rate_per_instance_minute = 0: must be above 0",
+        ),
+        (TargetTracking("cpu", -5), "target = -5: must be above 0"),
+        (TargetTracking("cpu", 5, tolerance=-0.1), "tolerance = -0.1: must be at least 0"),
+        (TargetTracking("cpu", 5, tolerance=1), "tolerance = 1: must be below 1"),
+        (
+            TargetTracking("cpu", 5, reporting_metric=""),
+            "reporting_metric = '': must be a name",
+        ),
+    ],
+)
+def test_parameters_are_checked(policy: Any, problem: str) -> None:
+    assert policy.problems() == [problem]
+
+
+def test_sound_parameters_have_no_problem() -> None:
+    for policy in COUNTERFACTUAL:
+        assert policy.problems() == []  # type: ignore[attr-defined]
+
+
+def test_all_problems_are_told_at_once() -> None:
+    assert len(Threshold(5, "x", None, 0, 0, 0).problems()) == 6  # type: ignore[arg-type]
