@@ -21,6 +21,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from backtest.arena import Floats
 from backtest.errors import BacktestError
@@ -28,6 +29,9 @@ from backtest.outcome import Course
 from backtest.study import RULES, Study
 
 STRETCHES_MAX = 700
+MARKS_MAX = 500
+"""More orders than this hide the curves: then they are marked in the busiest hours only."""
+
 DETAIL_MINUTES = 480
 LOAD, AGE, MINE, BEST, INK = "#7f8fa6", "#c8553d", "#1f6f8b", "#e9a820", "#2f3640"
 STYLE = {
@@ -157,6 +161,7 @@ def _capacity(view: _View, mine: Course, axes: Axes) -> None:
     axes.plot(view.times, best, drawstyle=style, color=BEST, linewidth=0.9, label="clairvoyant")
     axes.plot(view.times, rules, drawstyle=style, color=MINE, linewidth=1.1, label="your rules")
     _decisions(view, axes)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     top = max(view.study.clairvoyant.capacity.max(), mine.capacity.max())
     axes.set_ylim(0, float(top) * 1.2 + 1)
 
@@ -164,7 +169,9 @@ def _capacity(view: _View, mine: Course, axes: Axes) -> None:
 def _decisions(view: _View, axes: Axes) -> None:
     """A triangle where an order was given: at the time and the capacity of the order."""
     orders = [o for o in view.study.replay.orders if view.first <= o.minute < view.end]
-    alpha = float(np.clip(150 / max(len(orders), 1), 0.15, 0.9))
+    if len(orders) > MARKS_MAX:
+        return
+    alpha = float(np.clip(150 / max(len(orders), 1), 0.3, 0.9))
     for out, marker, color in ((True, "^", AGE), (False, "v", MINE)):
         chosen = [
             (view.study.workload.ends[o.minute], o.decision.desired or 0)
@@ -199,7 +206,7 @@ def _titles(figure: Figure, axes: Any, study: Study) -> None:
         axes[0, 0].set_title("the whole trace", loc="left", fontsize=9)
         axes[0, 1].set_title("its busiest eight hours", loc="left", fontsize=9)
     age.legend(loc="upper left")
-    capacity.legend(loc="upper left", ncols=4)
+    axes[2, -1].legend(loc="upper left", ncols=4)
 
 
 def _page(study: Study, png: bytes) -> str:

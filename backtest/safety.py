@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from shared.autoscaling.actions import ActionTiming
-from shared.autoscaling.decide import observe
 from shared.autoscaling.model import Decision, Resource, ScaleAction, ScalingState
 
 SHOWN_MAX = 20
@@ -30,9 +29,19 @@ class Safety:
             return
         self._bounds("decided", decision.desired, decision.time)
         if decision.desired < decision.current <= self.resource.limits.maximum:
-            seen = observe(self.resource, state, decision.current, decision.time)
-            if not any(window.count for window in seen.metrics.values()):
-                self._break(decision.time, f"scaled in to {decision.desired} without any sample")
+            for name in self.resource.metrics:
+                self._seen_lately(name, decision, state)
+
+    def _seen_lately(self, name: str, decision: Decision, state: ScalingState) -> None:
+        """Unless the user gave a capacity to fall back to, a missing metric allows no scale-in."""
+        rule, history = self.resource.guards.missing_for(name), state.histories.get(name)
+        if isinstance(rule.then, int):
+            return
+        latest = history.samples[-1].time if history and history.samples else None
+        fresh_from = decision.time - timedelta(seconds=rule.after_seconds)
+        if latest is None or latest < fresh_from:
+            what = f"scaled in to {decision.desired}, with {name} last seen {latest}"
+            self._break(decision.time, what)
 
     def order(self, action: ScaleAction, state: ScalingState, now: datetime) -> None:
         """Only what the state wants now reaches the plan: one writer, fenced by the epoch."""

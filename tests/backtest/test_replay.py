@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backtest.app import App
+from backtest.app import PATIENCE, App
 from backtest.arena import Plan
-from backtest.faults import stormy_replay
+from backtest.faults import Weather, stormy_replay
 from backtest.outcome import course
 from backtest.progress import Progress
 from backtest.replay import in_arena, replay
-from backtest.rules_file import load_rules
+from backtest.rules_file import Rules, load_rules
 from shared.autoscaling import (
     Cooldown,
     Limits,
@@ -28,6 +28,7 @@ from shared.autoscaling import (
     ServiceBusSubscription,
     StorageQueue,
 )
+from shared.autoscaling.guards import GUARDS
 from tests.backtest.arenas import BACKLOG_RULES, NASA, START, arena, bursty, workload
 from tests.builders import resource
 
@@ -156,13 +157,26 @@ def rules_path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_bounds_and_epochs_hold_under_faults(seed: int, rules_path: Path) -> None:
+def test_safety_holds_under_faults(seed: int, rules_path: Path) -> None:
     load = workload(bursty(seed, 1500, mean=400))
     rules = load_rules(rules_path)
     spec = arena(instance_rate=100)
     _, faults = stormy_replay(spec, load, rules, seed, Progress())
-    broken = [line for line in faults["first_violations"] if "without any sample" not in line]
-    assert broken == []
+    assert faults["first_violations"] == []
+
+
+def test_a_scale_in_on_stale_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unguarded(*_: object) -> None:
+        return None
+
+    unguarded.__name__ = "missing_data"
+    guards = [unguarded if guard.__name__ == "missing_data" else guard for guard in GUARDS]
+    monkeypatch.setattr("shared.autoscaling.decide.GUARDS", tuple(guards))
+    shy = scripted({m: 2 + m // 3 % 2 for m in range(0, 600, 3)})
+    rules = Rules(ruled_by(shy), PATIENCE)
+    dark = Weather(blackout=0.2)
+    _, faults = stormy_replay(arena(), workload([0] * 600), rules, 1, Progress(), dark)
+    assert "with backlog last seen" in faults["first_violations"][0]
 
 
 def test_a_seed_repeats_its_faults(rules_path: Path) -> None:
