@@ -8,7 +8,12 @@ from typing import Any
 
 
 def number(
-    name: str, value: object, *, above: float | None = None, at_least: float | None = None
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
 ) -> list[str]:
     """A finite number, bool excluded, over its bound."""
     if not is_number(value):
@@ -17,6 +22,8 @@ def number(
         return [f"{name} = {value}: must be above {above:g}"]
     if at_least is not None and not value >= at_least:  # type: ignore[operator]
         return [f"{name} = {value}: must be at least {at_least:g}"]
+    if at_most is not None and not value <= at_most:  # type: ignore[operator]
+        return [f"{name} = {value}: must be at most {at_most:g}"]
     return []
 
 
@@ -25,17 +32,21 @@ def is_number(value: object) -> bool:
 
 
 def number_or_none(
-    name: str, value: object, *, above: float | None = None, at_least: float | None = None
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
 ) -> list[str]:
-    return [] if value is None else number(name, value, above=above, at_least=at_least)
+    if value is None:
+        return []
+    return number(name, value, above=above, at_least=at_least, at_most=at_most)
 
 
 def fraction(name: str, value: object) -> list[str]:
     """A number above 0 and of at most 1."""
-    found = number(name, value, above=0)
-    if not found and value > 1:  # type: ignore[operator]
-        found = [f"{name} = {value}: must be at most 1"]
-    return found
+    return number(name, value, above=0, at_most=1)
 
 
 def whole(name: str, value: object, at_least: int) -> list[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
-from shared.autoscaling.model import EvidenceValue, Observation, Recommendation, Window
+from shared.autoscaling.model import EvidenceValue, MetricValue, Observation, Recommendation, Window
 
 Statistic = Literal["latest", "mean", "maximum"]
 STATISTICS = ("latest", "mean", "maximum")
@@ -31,6 +34,19 @@ def instances(quotient: float) -> int:
     if not quotient < INSTANCES_MAX:  # infinity and NaN too
         return INSTANCES_MAX
     return max(math.ceil(quotient - abs(quotient) * ROUNDING), 0)
+
+
+def time_of(sample: MetricValue) -> datetime:
+    return sample.time
+
+
+def capacity_at(seen: Observation, time: datetime) -> int:
+    """How many instances there were; before the first word on that, as many as it says."""
+    samples = seen.capacities.samples
+    if not samples:
+        return seen.capacity
+    at = bisect_right(samples, time, key=time_of)
+    return int(samples[max(at - 1, 0)].value)
 
 
 def shown(value: float) -> str:
@@ -94,6 +110,20 @@ class Turn:
 
     def __str__(self) -> str:
         return f"would have {self.verb} at {self.label} {self.sign} {shown(self.level)}"
+
+
+VERB = re.compile(r"would have (scaled out|stayed|scaled in) at ")
+STEPS = {"scaled out": 1, "stayed": 0, "scaled in": -1}
+
+
+def told_step(counterfactual: str) -> int | None:
+    """The direction that a turning point leads to; None where it tells of none."""
+    told = VERB.match(counterfactual)
+    return STEPS[told[1]] if told else None
+
+
+def sign(difference: int) -> int:
+    return (difference > 0) - (difference < 0)
 
 
 def nearest(turns: Sequence[Turn]) -> str:

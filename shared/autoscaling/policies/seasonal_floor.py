@@ -1,0 +1,117 @@
+"""No fewer instances than the load to expect needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from shared.autoscaling.asking import ask
+from shared.autoscaling.model import Observation, Policy, Recommendation, WeekProfile
+from shared.autoscaling.policies.checks import member, names_of, number, number_or_none
+from shared.autoscaling.policies.combine import flattened
+from shared.autoscaling.policies.wording import Turn, instances, nearest, shown, sign, told_step
+
+HOURS_OF_A_WEEK = 168
+LEAD_MINUTES_MAX = 1440
+
+
+@dataclass(frozen=True, slots=True)
+class SeasonalFloor:
+    """At least ⌈``headroom``·λ(hour of the week) / μ⌉ instances; never fewer than ``policy`` wants.
+
+    λ is the highest load that ``seen.profile`` expects between now and ``lead_minutes`` later (by
+    default the dead time), so that instances are there when it comes and go once it is over. Only
+    raises: a forecast is no reason to scale in. Without profile or rate the policy's wish stands.
+    Source: Gandhi et al., "AutoScale" and "Hybrid resource provisioning" (base load by forecast,
+    the rest by reaction).
+    """
+
+    policy: Policy
+    headroom: float = 1.0
+    lead_minutes: float | None = None
+    rate_per_instance_minute: float | None = None
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return names_of((self.policy,), "metric_names")
+
+    @property
+    def utilisation_names(self) -> tuple[str, ...]:
+        return names_of((self.policy,), "utilisation_names")
+
+    def problems(self) -> list[str]:
+        """What is wrong with the parameters, each with its value and bound."""
+        lead = self.lead_minutes
+        return [
+            *member("policy", self.policy),
+            *number("headroom", self.headroom, above=0),
+            *number_or_none("lead_minutes", lead, at_least=0, at_most=LEAD_MINUTES_MAX),
+            *number_or_none("rate_per_instance_minute", self.rate_per_instance_minute, above=0),
+        ]
+
+    def __call__(self, seen: Observation) -> Recommendation:
+        wish = ask(self.policy, seen)
+        rate = self.rate_per_instance_minute or seen.service.rate_per_instance_minute
+        if seen.profile is None:
+            return _without(wish, "no profile of the week yet")
+        if not rate:
+            return _without(wish, "the rate of an instance is not known")
+        try:
+            expected = self._expected(seen, seen.profile)
+        except (IndexError, KeyError, ValueError, OSError) as error:
+            return _without(wish, f"profile of the week is unusable ({error})")
+        floor = instances(self.headroom * expected / rate)
+        evidence = {**wish.evidence, "floor": floor, "expected_per_minute": expected}
+        said = f"floor {floor} for {shown(expected)} expected a minute"
+        if floor <= wish.capacity:
+            step = told_step(wish.counterfactual)
+            true = step is None or step >= sign(floor - seen.capacity)
+            return replace(
+                wish,
+                reason=f"{wish.reason}; {said}",
+                evidence=evidence,
+                counterfactual=wish.counterfactual if true else "",
+            )
+        return replace(
+            wish,
+            capacity=floor,
+            reason=f"{said}, {shown(rate)} done by each; else {wish.capacity}: {wish.reason}",
+            rule="seasonal_floor",
+            evidence={**evidence, "wish": wish.capacity},
+            counterfactual=self._turn(seen, wish, floor, expected, rate),
+            paced=False,
+            candidates=flattened([wish]),
+        )
+
+    def _expected(self, seen: Observation, profile: WeekProfile) -> float:
+        lead = self.lead_minutes
+        if lead is None:
+            lead = seen.service.dead_time_minutes or 0
+        zone = ZoneInfo(profile.time_zone)
+        lead = min(lead, LEAD_MINUTES_MAX)
+        steps = [*range(0, int(lead), 60), lead]
+        times = [(seen.now + timedelta(minutes=step)).astimezone(zone) for step in steps]
+        return max([_load(profile, time) for time in times])
+
+    def _turn(
+        self, seen: Observation, wish: Recommendation, floor: int, expected: float, rate: float
+    ) -> str:
+        """Where the floor alone makes the direction; else the policy's own turning point."""
+        level = seen.capacity * rate / self.headroom
+        if floor > seen.capacity == wish.capacity:
+            return nearest([Turn("stayed", "expected load", "≤", level, expected)])
+        below = (seen.capacity - 1) * rate / self.headroom
+        if floor == seen.capacity > wish.capacity:
+            return nearest([Turn("scaled in", "expected load", "≤", below, expected)])
+        return ""
+
+
+def _load(profile: WeekProfile, time: datetime) -> float:
+    if len(profile.items_per_minute) != HOURS_OF_A_WEEK:
+        raise ValueError(f"{len(profile.items_per_minute)} hours instead of {HOURS_OF_A_WEEK}")
+    return profile.items_per_minute[time.weekday() * 24 + time.hour]
+
+
+def _without(wish: Recommendation, why: str) -> Recommendation:
+    return replace(wish, reason=f"{wish.reason}; no floor: {why}")
