@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from shared.autoscaling import (
     TargetTracking,
     Threshold,
     ValuePerInstance,
+    policies,
 )
 from shared.autoscaling.decide import decide
 from shared.autoscaling.model import CAPACITY_METRIC, History, ScalingState, WeekProfile, Window
@@ -77,11 +80,11 @@ def broken(_: Observation) -> Recommendation:
 def test_what_becomes_of_several_wishes(
     wishes: list[int], any_wants: int, all_want: int, highest_wants: int
 ) -> None:
-    policies = [wants(wish) for wish in wishes]
+    members = [wants(wish) for wish in wishes]
     seen = seeing([], 4)
-    assert any_of(*policies)(seen).capacity == any_wants
-    assert all_of(*policies)(seen).capacity == all_want
-    assert highest(*policies)(seen).capacity == highest_wants
+    assert any_of(*members)(seen).capacity == any_wants
+    assert all_of(*members)(seen).capacity == all_want
+    assert highest(*members)(seen).capacity == highest_wants
 
 
 @pytest.mark.parametrize(
@@ -99,8 +102,8 @@ def test_what_becomes_of_several_wishes(
 def test_a_member_that_fails_counts_as_stay_and_hides_no_other(
     kind: str, wishes: list[int | None], wanted: int
 ) -> None:
-    policies = [broken if wish is None else wants(wish) for wish in wishes]
-    wish = COMBINATORS[kind](*policies)(seeing([], 4))
+    members = [broken if wish is None else wants(wish) for wish in wishes]
+    wish = COMBINATORS[kind](*members)(seeing([], 4))
     assert wish.capacity == wanted
     assert "ValueError: oops" in wish.candidates[1].reason
     assert len(wish.candidates) == 2
@@ -108,8 +111,8 @@ def test_a_member_that_fails_counts_as_stay_and_hides_no_other(
 
 @pytest.mark.parametrize("candidates", [None, [1], (1,)])
 def test_nonsense_among_a_members_candidates_is_its_error(candidates: Any) -> None:
-    policies = (wants(9, candidates=candidates), wants(5))
-    wish = highest(*policies)(seeing([], 4))
+    members = (wants(9, candidates=candidates), wants(5))
+    wish = highest(*members)(seeing([], 4))
     assert [c.rule for c in wish.candidates] == ["error", "rule"]
     assert wish.capacity == 5
 
@@ -148,11 +151,11 @@ def test_members_speak_through_their_combination() -> None:
 def test_the_highest_is_no_lower_than_any_and_all_goes_no_further(
     wishes: list[int], capacity: int
 ) -> None:
-    policies = [wants(wish) for wish in wishes]
+    members = [wants(wish) for wish in wishes]
     seen = seeing([], capacity)
-    assert highest(*policies)(seen).capacity == max(wishes)
-    both = all_of(*policies)(seen).capacity
-    either = any_of(*policies)(seen).capacity
+    assert highest(*members)(seen).capacity == max(wishes)
+    both = all_of(*members)(seen).capacity
+    either = any_of(*members)(seen).capacity
     assert both in (capacity, *wishes)
     assert abs(both - capacity) <= min(abs(wish - capacity) for wish in wishes)
     assert either in (capacity, max(wishes))
@@ -361,3 +364,19 @@ def test_a_mean_of_utilisations_is_projected_for_a_combination_too() -> None:
     assert direction(policy, seen) == -1
     shares = replace(seen, capacity=3, metrics={"backlog": Window((sample(25 * 4 / 3),))})
     assert direction(policy, shares) == 0
+
+
+RULES = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+
+
+def test_the_rules_page_shows_every_policy_and_each_example_is_sound() -> None:
+    names: dict[str, Any] = {}
+    exec("from shared.autoscaling import *", names)
+    for block in re.findall(r"```python\n(.*?)```", RULES, re.DOTALL):
+        exec(block, names)
+    shown = [*names["policies"], names["schedule"], highest(names["by_hour"], names["relative"])]
+    for policy in shown:
+        assert policy.problems() == []
+        assert policy(seeing([120.0] * 24, 4)).reason
+    for name in sorted(set(policies.__all__) - {"WEEKEND", "QueueAge"}):
+        assert f"{name}(" in RULES or name == "WORKDAYS", name
