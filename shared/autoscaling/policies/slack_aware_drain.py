@@ -101,7 +101,7 @@ class SlackAwareDrain:
             return stay(seen, RULE, reason, "would have decided with an age limit above 0")
         reason = f"{count} sample of {self.metric} in {self.slope_minutes:g} min has no slope"
         turn = f"would have decided with 2 samples of {self.metric}"
-        return stay(seen, RULE, reason, turn, metric=self.metric, samples=count)
+        return stay(seen, RULE, reason, turn, samples=count, missing=self.metric)
 
     def _decide(self, seen: Observation, drain: Drain) -> Recommendation:
         limit = seen.goal.age_limit_minutes

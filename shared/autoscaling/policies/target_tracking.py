@@ -80,7 +80,7 @@ class TargetTracking:
         if reporting == 0:
             reason = f"no instance reports {self.metric}"
             turn = f"would have decided with reports of {self.metric}"
-            return stay(seen, RULE, reason, turn, metric=self.metric, reporting=0)
+            return stay(seen, RULE, reason, turn, reporting=0, missing=self.metric)
         ratio = self._cautious_ratio(value / self.target, seen.capacity, reporting)
         wanted = self._wanted(value / self.target, ratio, seen.capacity)
         evidence: Evidence = {
