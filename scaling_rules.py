@@ -1,7 +1,8 @@
 """The one file to edit: what to scale, what to measure, and the rule, in Python.
 
-As it stands it scales the one App Service Plan that the settings name by the backlog of one
-Service Bus subscription. Several resources, several metrics or a rule of your own: see
+As it stands it scales the one App Service Plan that the settings name so that the oldest message
+of one Service Bus subscription stays younger than the age limit, at the least cost. Until it has
+learned how fast an instance works, thresholds on the backlog decide. Several resources, several metrics or a rule of your own: see
 docs/rules.md.
 """
 
@@ -10,9 +11,12 @@ from collections.abc import Sequence
 from shared.autoscaling import (
     AppServicePlan,
     Cooldown,
+    Goal,
     Limits,
     Mode,
+    QueueAge,
     Resource,
+    Service,
     ServiceBusSubscription,
     Threshold,
 )
@@ -28,19 +32,25 @@ def resources(settings: Settings) -> Sequence[Resource]:
             name=one.name,
             target=AppServicePlan(one.azure_subscription_id, one.resource_group, one.name),
             metrics={backlog: ServiceBusSubscription(one.topic, one.subscription)},
-            policy=Threshold(
+            policy=QueueAge(
                 metric=backlog,
-                upper=one.threshold_up,
-                lower=one.threshold_down,
-                minimum_samples=settings.minimum_samples,
-                step_out=settings.scale_out_step,
-                step_in=settings.scale_in_step,
+                until_known=Threshold(
+                    metric=backlog,
+                    upper=one.threshold_up,
+                    lower=one.threshold_down,
+                    minimum_samples=settings.minimum_samples,
+                    step_out=settings.scale_out_step,
+                    step_in=settings.scale_in_step,
+                ),
+                step_seconds=settings.planning_step_seconds,
             ),
             limits=Limits(settings.minimum_capacity, settings.maximum_capacity),
             cooldown=Cooldown(
                 settings.scale_out_cooldown_seconds, settings.scale_in_cooldown_seconds
             ),
             window_seconds=settings.window_seconds,
+            goal=Goal(settings.age_limit_minutes, settings.switch_cost, settings.late_penalty),
+            service=Service(settings.instance_rate_per_minute, settings.dead_time_minutes),
             mode=Mode.DRY_RUN if settings.dry_run else Mode.ACTIVE,
         )
     ]

@@ -13,6 +13,9 @@ ENTITY_PATH = f"{TOPIC}/subscriptions/{SUBSCRIPTION}"
 
 MINIMUM_CAPACITY, MAXIMUM_CAPACITY = 1, 20
 DEAD_TIME_MINUTES = 3.0
+AGE_LIMIT_MINUTES = 5.0
+SECONDS_PER_TRACE_MINUTE = 1.0
+TRACE_MINUTES_PER_MINUTE = 60 / SECONDS_PER_TRACE_MINUTE
 BACKLOG_UP_MINUTES = 1.0
 BACKLOG_DOWN_MINUTES = 0.1
 """Thresholds, in minutes of one instance's work, so that they fit any trace."""
@@ -21,7 +24,7 @@ BACKLOG_DOWN_MINUTES = 0.1
 def settings(
     instance_rate_per_minute: float, storage: str, service_bus: str, arm_endpoint: str
 ) -> dict[str, str]:
-    """App settings of the original's rule, for a world in which a minute lasts a second."""
+    """App settings for a world in which a minute lasts a second."""
     return {
         "AzureWebJobsStorage": storage,
         "ServiceBusConnection": service_bus,
@@ -33,6 +36,10 @@ def settings(
         "Subscription": SUBSCRIPTION,
         "ThresholdUp": str(instance_rate_per_minute * BACKLOG_UP_MINUTES),
         "ThresholdDown": str(instance_rate_per_minute * BACKLOG_DOWN_MINUTES),
+        "AgeLimitMinutes": str(AGE_LIMIT_MINUTES / TRACE_MINUTES_PER_MINUTE),
+        "InstanceRatePerMinute": str(instance_rate_per_minute * TRACE_MINUTES_PER_MINUTE),
+        "DeadTimeMinutes": str(DEAD_TIME_MINUTES / TRACE_MINUTES_PER_MINUTE),
+        "PlanningStepSeconds": str(SECONDS_PER_TRACE_MINUTE),
         "MinimumCapacity": str(MINIMUM_CAPACITY),
         "MaximumCapacity": str(MAXIMUM_CAPACITY),
         "MetricCollectorSchedule": "* * * * * *",

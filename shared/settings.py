@@ -59,6 +59,12 @@ class Settings:
     scale_in_step: int
     minimum_capacity: int
     maximum_capacity: int
+    age_limit_minutes: float
+    switch_cost: float
+    late_penalty: float
+    instance_rate_per_minute: float | None
+    dead_time_minutes: float | None
+    planning_step_seconds: float
     dry_run: bool
     source_timeout_seconds: float
     action_resend_seconds: float
@@ -125,6 +131,12 @@ def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]
         scale_in_step=reader.whole("ScaleInStep", 1, 1, 100),
         minimum_capacity=reader.whole("MinimumCapacity", 1, 1, 100),
         maximum_capacity=reader.whole("MaximumCapacity", 10, 1, 100),
+        age_limit_minutes=reader.number("AgeLimitMinutes", 5, 0, 1440),
+        switch_cost=reader.number("SwitchCost", 2, 0, 1e6),
+        late_penalty=reader.number("LatePenalty", 10, 0, 1e6),
+        instance_rate_per_minute=reader.optional("InstanceRatePerMinute", 1e-6, 1e9),
+        dead_time_minutes=reader.optional("DeadTimeMinutes", 0, 120),
+        planning_step_seconds=reader.number("PlanningStepSeconds", 60, 0.1, 600),
         dry_run=reader.flag("DryRun", default=False),
         source_timeout_seconds=reader.number("SourceTimeoutSeconds", 10, 0.1, 60),
         action_resend_seconds=reader.number("ActionResendSeconds", 60, 1, 3600),
@@ -162,6 +174,10 @@ class _Reader:
 
     def number(self, key: str, default: float, low: float, high: float = float("inf")) -> float:
         return self._bounded(key, default, low, high, float, "a number")
+
+    def optional(self, key: str, low: float, high: float) -> float | None:
+        """A number that may be left out: then it is not known."""
+        return self.number(key, 0, low, high) if self.environ.get(key, "").strip() else None
 
     def whole(self, key: str, default: int, low: int, high: int) -> int:
         return self._bounded(key, default, low, high, int, "a whole number")

@@ -44,11 +44,19 @@ def request(decision: Decision, previous: Desired | None) -> Desired:
         reason=decision.reason,
         requested_at=decision.time,
         previous=decision.current,
-        superseded_target=previous.target if previous and previous.pending else None,
+        superseded=_superseded(previous),
         sent_at=decision.time,
         changed_at=previous.changed_at if previous else None,
         changed_out=previous.changed_out if previous else None,
     )
+
+
+def _superseded(previous: Desired | None) -> tuple[int, ...]:
+    """Orders that may still take effect, though nobody wants them any more."""
+    if previous is None or previous.status is ActionStatus.CONFIRMED:
+        return ()
+    earlier = (target for target in previous.superseded if target != previous.target)
+    return (*earlier, previous.target)
 
 
 def action_of(resource_name: str, desired: Desired) -> ScaleAction:
@@ -213,7 +221,7 @@ def changed_by_hand(desired: Desired, actual: int) -> bool:
     """True where the capacity is one that this state cannot have led to."""
     if desired.status is ActionStatus.CONFIRMED:
         return actual != desired.target
-    return actual not in (desired.previous, desired.target, desired.superseded_target)
+    return actual not in (desired.previous, desired.target, *desired.superseded)
 
 
 @dataclass(frozen=True, slots=True)

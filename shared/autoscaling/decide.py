@@ -95,6 +95,18 @@ def known_capacity(state: ScalingState) -> MetricValue | None:
     return MetricValue(desired.changed_at, desired.target if confirmed else desired.previous)
 
 
+def explained(resource: Resource, state: ScalingState, decision: Decision) -> Decision:
+    """The decision with its nearest counterfactual, where its rule did not name one.
+
+    That asks the rule again some twenty times: for the log, not for every replayed minute.
+    """
+    if decision.counterfactual or decision.current is None or not decision.candidates:
+        return decision
+    seen = observe(resource, state, decision.current, decision.time)
+    found = nearest(resource.policy, seen, decision.candidates[0])
+    return replace(decision, counterfactual=found)
+
+
 def effective_mode(resource: Resource, state: ScalingState, now: datetime) -> tuple[Mode, str]:
     """The mode in force and who says so: a person's override before the declaration."""
     override = effective_override(state, now)
@@ -152,7 +164,7 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
         candidates=(wish, *wish.candidates),
         limited_by=tuple(limited_by),
         evidence=wish.evidence,
-        counterfactual=wish.counterfactual or nearest(resource.policy, seen, wish),
+        counterfactual=wish.counterfactual,
         applies=wanted != seen.capacity,
     )
 

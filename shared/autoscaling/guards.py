@@ -37,7 +37,7 @@ class Limit:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: made with every decision, and frozen ones take thrice as long
 class Context:
     """What guards look at; ``ask`` is the rule, made safe, and ``wish`` what it wants."""
 

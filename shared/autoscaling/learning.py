@@ -49,12 +49,13 @@ def known_service(fixed: Service, learned: Learned) -> Service:
     if fixed.rate_per_instance_minute is not None and fixed.dead_time_minutes is not None:
         return fixed
     rate, dead_time = fixed.rate_per_instance_minute, fixed.dead_time_minutes
-    if rate is None:
-        estimate = learned_rate(learned)
-        rate = estimate.value if estimate and estimate.confident else None
+    relative_error = fixed.relative_error
+    estimate = learned_rate(learned) if rate is None else None
+    if estimate is not None and estimate.confident:
+        rate, relative_error = estimate.value, estimate.standard_error / estimate.value
     if dead_time is None and learned.dead_times:
         dead_time = learned.dead_time_minutes
-    return Service(rate, dead_time)
+    return Service(rate, dead_time, relative_error)
 
 
 def learned_rate(learned: Learned) -> Estimate | None:

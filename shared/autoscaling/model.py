@@ -193,6 +193,8 @@ class Service:
     """Items that one busy instance finishes in a minute."""
     dead_time_minutes: float | None = None
     """From the order of more instances until they work."""
+    relative_error: float = 0
+    """Of a rate that was learned; one that is fixed by hand is taken at its word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +296,7 @@ class Resource:
     limits: Limits = Limits()
     cooldown: Cooldown = Cooldown()
     window_seconds: float = 600
-    history_seconds: float = 3600
+    history_seconds: float = 1800
     """How long samples are kept for policies that look further back than the window."""
     guards: Guards = Guards()
     goal: Goal = Goal()
@@ -360,8 +362,8 @@ class Desired:
     reason: str
     requested_at: datetime
     previous: int
-    superseded_target: int | None = None
-    """What a pending action was about to set when this decision replaced it."""
+    superseded: tuple[int, ...] = ()
+    """What orders since the last confirmation were about to set when others replaced them."""
     status: ActionStatus = ActionStatus.PENDING
     sent_at: datetime | None = None
     changed_at: datetime | None = None
@@ -426,6 +428,16 @@ class ScalingState:
     """What the rule wanted of late, where a stabilisation window needs it."""
     learned: Learned = Learned()
     profile: WeekProfile | None = None
+
+    def with_history(self, name: str, history: History) -> ScalingState:
+        return ScalingState(
+            {**self.histories, name: history},
+            self.desired,
+            self.override,
+            self.wishes,
+            self.learned,
+            self.profile,
+        )
 
 
 class EntryKind(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -28,6 +28,10 @@ class MergeOutcome(StrEnum):
     STALE = "stale"
 
 
+Samples = tuple[MetricValue, ...]
+NO_HISTORY = History()
+
+
 @dataclass(frozen=True, slots=True)
 class Merged:
     state: ScalingState
@@ -48,22 +52,33 @@ def merge(
     no measurement and for a time in the future.
     """
     _check(metric, now)
-    history = state.histories.get(metric.name, History())
-    start = now - timedelta(seconds=window_seconds)
-    if metric.value.time < start:
-        return Merged(
-            _with(state, metric.name, replace(history, stale_count=history.stale_count + 1)),
-            MergeOutcome.STALE,
-        )
-    at = bisect_left(history.samples, metric.value.time, key=_time)
-    if at < len(history.samples) and history.samples[at].time == metric.value.time:
+    value, name = metric.value, metric.name
+    history = state.histories.get(name, NO_HISTORY)
+    if value.time < now - timedelta(seconds=window_seconds):
+        counted = History(history.samples, history.stale_count + 1)
+        return Merged(state.with_history(name, counted), MergeOutcome.STALE)
+    samples = _inserted(history.samples, value)
+    if samples is None:
         return Merged(state, MergeOutcome.DUPLICATE)
-    samples = (*history.samples[:at], metric.value, *history.samples[at:])
-    kept_from = min(start, now - timedelta(seconds=history_seconds))
-    kept = since(samples, kept_from)[-SAMPLES_KEPT_MAX:]
-    if metric.name == CAPACITY_METRIC:
-        kept = _changes_only(samples, kept_from)
-    return Merged(_with(state, metric.name, replace(history, samples=kept)), MergeOutcome.ACCEPTED)
+    start = now - timedelta(seconds=max(window_seconds, history_seconds))
+    kept = _changes_only(samples, start) if name == CAPACITY_METRIC else _bounded(samples, start)
+    merged = state.with_history(name, History(kept, history.stale_count))
+    return Merged(merged, MergeOutcome.ACCEPTED)
+
+
+def _inserted(samples: Samples, value: MetricValue) -> Samples | None:
+    """In its place by time, commonly the last; None where that time is known already."""
+    if not samples or samples[-1].time < value.time:
+        return (*samples, value)
+    at = bisect_left(samples, value.time, key=_time)
+    if samples[at].time == value.time:
+        return None
+    return (*samples[:at], value, *samples[at:])
+
+
+def _bounded(samples: Samples, start: datetime) -> Samples:
+    kept = samples if samples[0].time >= start else since(samples, start)
+    return kept if len(kept) <= SAMPLES_KEPT_MAX else kept[-SAMPLES_KEPT_MAX:]
 
 
 def since(samples: Sequence[MetricValue], start: datetime) -> tuple[MetricValue, ...]:
@@ -75,22 +90,20 @@ def _time(sample: MetricValue) -> datetime:
     return sample.time
 
 
-def _changes_only(samples: tuple[MetricValue, ...], start: datetime) -> tuple[MetricValue, ...]:
-    """The last sample before ``start`` on; of a run of equal values only the first and the newest.
+def _changes_only(samples: Samples, start: datetime) -> Samples:
+    """Of a run of equal values only the first and the newest, from the one before ``start`` on.
 
-    One from before ``start`` stays, for it says which capacity there was then.
+    That one stays, for it says which capacity there was at ``start``.
     """
     kept: list[MetricValue] = []
     for sample in samples:
         if len(kept) > 1 and kept[-1].value == kept[-2].value == sample.value:
             kept.pop()
         kept.append(sample)
-    first = max(bisect_left(kept, start, key=_time) - 1, 0)
+    first = 0
+    while first + 1 < len(kept) and kept[first + 1].time <= start:
+        first += 1
     return tuple(kept[first:][-SAMPLES_KEPT_MAX:])
-
-
-def _with(state: ScalingState, name: str, history: History) -> ScalingState:
-    return replace(state, histories={**state.histories, name: history})
 
 
 def _check(metric: Metric, now: datetime) -> None:

@@ -130,7 +130,6 @@ def test_epochs_grow_by_one_with_each_order() -> None:
     assert not app.state.desired.pending
 
 
-@pytest.mark.xfail(reason="a third order within the dead time forgets the first one's target")
 def test_the_app_does_not_take_its_own_changes_for_those_of_a_person() -> None:
     policy = scripted({0: 2, 1: 3, 2: 4})
     assert replay(arena(), workload([0] * 12), ruled_by(policy)).false_alarms == 0

@@ -81,7 +81,7 @@ FULL = ScalingState(
         changed_at=ago(900),
         retry_at=ago(-15),
         attempts=2,
-        superseded_target=4,
+        superseded=(4, 5),
         last_error="409 Conflict: 'quoted' ü",
         changed_out=False,
     ),

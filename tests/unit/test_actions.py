@@ -73,7 +73,7 @@ def test_a_paused_resource_carries_out_nothing() -> None:
         (desired(previous=2, target=3), 6, True),
         (desired(previous=2, target=3), 2, False),
         (desired(previous=2, target=3), 3, False),
-        (desired(previous=2, target=3, superseded_target=4), 4, False),
+        (desired(previous=2, target=3, superseded=(5, 4)), 5, False),
         (desired(previous=2, target=3, status=ActionStatus.FAILED), 2, False),
         (desired(previous=2, target=3, status=ActionStatus.FAILED), 5, True),
         (confirmed(900, target=3), 2, True),
@@ -84,6 +84,18 @@ def test_a_capacity_that_no_decision_explains_was_set_by_hand(
     last: Desired, actual: int, by_hand: bool
 ) -> None:
     assert changed_by_hand(last, actual) is by_hand
+
+
+def test_of_three_orders_within_one_dead_time_none_is_taken_for_a_persons() -> None:
+    last = None
+    for target in (3, 4, 3, 5):
+        decision = replace(decide(resource(), state([200] * 5), NOW), desired=target)
+        last = request(decision, last)
+    assert last is not None
+    assert last.superseded == (4, 3)
+    assert not any(changed_by_hand(last, actual) for actual in (2, 3, 4, 5))
+    assert changed_by_hand(last, 6)
+    assert request(decision, confirmed(5)).superseded == ()
 
 
 # --- confirmation by observation ---

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shared.autoscaling import Observation, Recommendation
-from shared.autoscaling.decide import decide
+from shared.autoscaling.decide import decide, explained
 from tests.builders import NOW, resource, state
 
 
@@ -29,14 +29,16 @@ def each(seen: Observation) -> Recommendation:
 def test_any_rule_is_explained_by_where_it_would_have_turned(
     backlog: float, said: str, level: float
 ) -> None:
-    text = decide(resource(policy=each), state([backlog] * 3, 2), NOW).counterfactual
+    found, held = resource(policy=each), state([backlog] * 3, 2)
+    text = explained(found, held, decide(found, held, NOW)).counterfactual
     assert text.startswith(said)
     assert float(text.split()[-1]) == pytest.approx(level, rel=0.03)
 
 
 def test_a_rule_that_no_level_changes_has_no_counterfactual() -> None:
     always = resource(policy=lambda seen: Recommendation(seen.capacity, "always"))
-    assert decide(always, state([50]), NOW).counterfactual == ""
+    decision = explained(always, state([50]), decide(always, state([50]), NOW))
+    assert decision.counterfactual == ""
 
 
 def test_a_rule_that_only_knows_the_levels_it_met_is_still_explained_or_left_alone() -> None:
@@ -46,5 +48,6 @@ def test_a_rule_that_only_knows_the_levels_it_met_is_still_explained_or_left_alo
             raise ValueError("never seen that")
         return Recommendation(seen.capacity, "fine")
 
-    decision = decide(resource(policy=picky), state([50]), NOW)
+    found = resource(policy=picky)
+    decision = explained(found, state([50]), decide(found, state([50]), NOW))
     assert (decision.desired, decision.counterfactual) == (2, "")

@@ -1,0 +1,185 @@
+"""QueueAge: hold, and move only where holding costs more. The policy that comes with the app."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from shared.autoscaling.model import Observation, Policy, Recommendation
+from shared.autoscaling.policies.arrivals import infer
+from shared.autoscaling.policies.outlook import ORDER_AHEAD_STEPS, Outlook
+
+PATIENCE = 4.0
+"""Steps of expected stay per unit of switch cost, when letting go."""
+PATIENCE_STEPS_MIN = 5.0
+BUSY_SHARE = 0.5
+"""The last instance stays where it would be busy for at least half of its time."""
+AGE_SHARE, AGE_SHARE_MIN = 0.95, 0.8
+DEAD_TIME_MINUTES = 3.0
+"""Until it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAge:
+    """Keep the oldest item younger than the goal's age limit at the least cost.
+
+    There are two reasons to change capacity. Work would become older than the age limit: order
+    out, early enough for the dead time. Or instances stand idle: let those go that would be busy
+    for less than half of the time. Between the two every capacity does the same work at the same
+    cost, and a change costs extra: there the backlog is the buffer, and the wish is to hold.
+
+    With q = backlog/μ and λ the arrivals per minute (see arrivals.py), in instance-minutes:
+
+    - late work at n instances h minutes ahead: max(0, q_h - share·(arrivals of the last L minutes
+      by then)), summed over the horizon;
+    - out, where some is late within D + 2 minutes: to the n at which
+      2κ·(n - ordered) + idle + P·late over D + 4 minutes is least. An order under way is replaced
+      only if that leaves less late than waiting for it;
+    - in, where nothing is under way and the queue runs empty, q + λ ≤ n: to
+      ⌈λ + q/T - min(½, L·λ/T)⌉ with T = max(5, 4κ) minutes.
+
+    D, μ, L, κ and P are ``seen.service`` and ``seen.goal``. As long as μ is not known,
+    ``until_known`` decides. Own work; how it was found and what it was compared with stands in
+    docs/adr/0005-default-policy.md.
+    """
+
+    metric: str
+    until_known: Policy
+    step_seconds: float = 60
+    """It plans in steps of this; κ and P are in instance-steps. Shorter where all is faster."""
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return (self.metric,)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the parameters, each with its value and bound."""
+        found = []
+        if type(self.step_seconds) not in (int, float) or not 0.1 <= self.step_seconds <= 600:
+            found.append(f"step_seconds = {self.step_seconds!r}: must be 0.1 to 600")
+        if not callable(self.until_known):
+            said = "must be callable with an Observation"
+            return [*found, f"until_known = {self.until_known!r}: {said}"]
+        return found + [f"until_known.{p}" for p in getattr(self.until_known, "problems", list)()]
+
+    def __call__(self, seen: Observation) -> Recommendation:
+        rate = seen.service.rate_per_instance_minute
+        if rate is None:
+            return self.until_known(seen)
+        steps_per_minute = 60 / self.step_seconds
+        outlook = self._outlook(seen, rate / steps_per_minute, steps_per_minute)
+        if outlook is None:
+            ordered = seen.pending.target if seen.pending else seen.capacity
+            return Recommendation(ordered, f"no second sample of {self.metric} yet", "queue_age")
+        return _Choice(seen, outlook, rate / steps_per_minute, steps_per_minute).made()
+
+    def _outlook(self, seen: Observation, rate: float, steps_per_minute: float) -> Outlook | None:
+        """The queue in steps; None before its second sample. ``rate`` is per instance and step."""
+        backlog = seen.history(self.metric).samples
+        limit = max(1, int(seen.goal.age_limit_minutes * steps_per_minute))
+        capacities = seen.capacities.samples
+        arrivals = infer(
+            backlog, capacities, seen.capacity, rate, limit, self.step_seconds, seen.now
+        )
+        if arrivals is None:
+            return None
+        known = seen.service.dead_time_minutes
+        dead = (DEAD_TIME_MINUTES if known is None else known) * steps_per_minute
+        arrival, pending = 1, seen.pending
+        if pending is not None and pending.target != seen.capacity:
+            waited = (seen.now - pending.requested_at).total_seconds() / self.step_seconds
+            arrival = max(1, ceil(dead - waited))
+        return Outlook(
+            backlog=backlog[-1].value / rate,
+            arrivals=arrivals,
+            capacity=seen.capacity,
+            ordered=pending.target if pending else seen.capacity,
+            dead=max(1, ceil(dead)),
+            arrival=arrival,
+            share=max(AGE_SHARE - seen.service.relative_error, AGE_SHARE_MIN),
+        )
+
+
+class _Choice:
+    """Out, in or hold, and how to say why."""
+
+    __slots__ = ("items", "minutes", "outlook", "per_minute", "seen")
+
+    def __init__(
+        self, seen: Observation, outlook: Outlook, rate: float, steps_per_minute: float
+    ) -> None:
+        self.seen = seen
+        self.outlook = outlook
+        self.items = rate
+        self.per_minute = rate * steps_per_minute
+        self.minutes = 1 / steps_per_minute
+
+    def made(self) -> Recommendation:
+        seen, outlook = self.seen, self.outlook
+        ahead = outlook.late_ahead()
+        if ahead.late > 0.0 and outlook.ordered < seen.limits.maximum:
+            return self._out(ahead.worst_age)
+        settled = outlook.ordered == seen.capacity > seen.limits.minimum
+        if settled and outlook.backlog + outlook.arrivals.rate <= seen.capacity:
+            return self._in()
+        return self._hold("holding: the backlog is neither late nor empty")
+
+    def _out(self, age: float) -> Recommendation:
+        seen, outlook, goal = self.seen, self.outlook, self.seen.goal
+        ahead_minutes = (outlook.dead + ORDER_AHEAD_STEPS) * self.minutes
+        wanted = outlook.cheapest(seen.limits.maximum, goal.switch_cost, goal.late_penalty)
+        if outlook.ordered > seen.capacity and not outlook.worth_replacing(wanted):
+            coming = f"{outlook.ordered} instances come within {outlook.arrival * self.minutes:.3g}"
+            return self._hold(f"{coming} min, sooner than a new order")
+        if wanted == outlook.ordered:
+            return self._hold(f"late work within {ahead_minutes:.3g} min costs less than another")
+        dead_minutes = outlook.dead * self.minutes
+        return self._say(
+            wanted,
+            f"backlog {outlook.backlog * self.items:.4g} at "
+            f"{outlook.arrivals.rate * self.per_minute:.4g} arrivals/min would be "
+            f"{age * self.minutes:.2g} min old within {ahead_minutes:.3g} min at "
+            f"{outlook.ordered} instances, and new ones need {dead_minutes:.3g} min; "
+            f"{wanted} keep it under {outlook.share * goal.age_limit_minutes:.3g} min",
+            f"would have held at backlog < {outlook.late_from() * self.items:.4g}",
+        )
+
+    def _in(self) -> Recommendation:
+        seen, outlook = self.seen, self.outlook
+        rate = outlook.arrivals.rate
+        patience = max(PATIENCE_STEPS_MIN, PATIENCE * seen.goal.switch_cost)
+        busy_share = min(BUSY_SHARE, len(outlook.arrivals.recent) * rate / patience)
+        wanted = ceil(rate + outlook.backlog / patience - busy_share - 1e-9)
+        wanted = max(wanted, seen.limits.minimum)
+        if wanted >= seen.capacity:
+            return self._hold("holding: the last instance is busy for half of the time")
+        return self._say(
+            wanted,
+            f"the queue runs empty at {rate * self.per_minute:.4g} arrivals/min; for "
+            f"{patience * self.minutes:.3g} min {wanted} instances are enough, more would be idle "
+            f"for {1 - busy_share:.0%} of the time",
+            f"would have held at backlog > {(seen.capacity - rate) * self.items:.4g}",
+        )
+
+    def _hold(self, reason: str) -> Recommendation:
+        late_from = self.outlook.late_from() * self.items
+        return self._say(
+            self.outlook.ordered, reason, f"would have scaled out at backlog > {late_from:.4g}"
+        )
+
+    def _say(self, wanted: int, reason: str, counterfactual: str) -> Recommendation:
+        outlook = self.outlook
+        return Recommendation(
+            capacity=wanted,
+            reason=reason,
+            rule="queue_age",
+            evidence={
+                "backlog": outlook.backlog * self.items,
+                "arrivals_per_minute": outlook.arrivals.rate * self.per_minute,
+                "rate_per_instance_minute": self.per_minute,
+                "dead_time_minutes": outlook.dead * self.minutes,
+                "ordered": outlook.ordered,
+            },
+            counterfactual=counterfactual,
+            paced=True,
+        )
