@@ -9,6 +9,9 @@ from shared.autoscaling.model import Observation, Policy, Recommendation
 REASON_LENGTH_MAX = 500
 """Of what a rule says about itself; the decision log has its limits."""
 
+CAPACITY_MAX = 10**6
+"""A larger wish is a mistake, and too large a number for other arithmetic."""
+
 
 def ask(policy: Policy, seen: Observation) -> Recommendation:
     """What the rule wants; where it fails, the present capacity with its error."""
@@ -27,6 +30,8 @@ def _fault(wish: object) -> str | None:
     """What keeps an answer from being a recommendation that can be carried out and logged."""
     if not isinstance(wish, Recommendation) or type(wish.capacity) is not int:
         return f"answered {wish!r} instead of a Recommendation with a whole capacity"
+    if abs(wish.capacity) > CAPACITY_MAX:
+        return f"wants more than {CAPACITY_MAX} instances either way"
     if not isinstance(wish.reason, str) or not isinstance(wish.rule, str):
         return f"gave {wish.reason!r} as reason of {wish.rule!r}: both must be text"
     if not isinstance(wish.evidence, Mapping):

@@ -61,15 +61,21 @@ Guard = Callable[[int, Context], Limit | None]
 
 
 def missing_data(wanted: int, context: Context) -> Limit | None:
-    """Nobody scales in on what nobody has seen; hold, or a fixed capacity, where asked for."""
-    seen, limit = context.seen, None
+    """Nobody scales in on what nobody has seen; hold, or a fixed capacity, where asked for.
+
+    Of several missing metrics the highest fallback counts, before a hold, before no scale-in.
+    """
+    seen, found = context.seen, []
     for name in seen.metrics:
-        rule = context.guards.missing_for(name)
         silent_seconds = seconds_without(seen, name)
-        if silent_seconds is not None and silent_seconds <= rule.after_seconds:
-            continue
-        limit = _missing(wanted if limit is None else limit.capacity, name, rule, context) or limit
-    return limit
+        rule = context.guards.missing_for(name)
+        if silent_seconds is None or silent_seconds > rule.after_seconds:
+            found.append((_strictness(rule), name, silent_seconds, rule))
+    if not found:
+        return None
+    _, name, silent_seconds, rule = max(found, key=lambda one: one[0])
+    said = "was never read" if silent_seconds is None else f"is missing for {silent_seconds:.0f} s"
+    return _missing(wanted, f"{name} {said}", silent_seconds is None, rule, seen)
 
 
 def seconds_without(seen: Observation, metric_name: str) -> float | None:
@@ -78,24 +84,24 @@ def seconds_without(seen: Observation, metric_name: str) -> float | None:
     return None if latest is None else (seen.now - latest.time).total_seconds()
 
 
-def _missing(wanted: int, name: str, rule: Missing, context: Context) -> Limit | None:
-    seen = context.seen
-    silent_seconds = seconds_without(seen, name)
-    said = (
-        f"{name} was never read"
-        if silent_seconds is None
-        else (f"{name} is missing for {silent_seconds:.0f} s")
-    )
+def _strictness(rule: Missing) -> int:
     if isinstance(rule.then, int):
-        # A metric that was never read is missing only once the app has had time to read it.
-        known_since = seen.capacities.samples[0].time if seen.capacities.samples else seen.now
-        waited_seconds = (seen.now - known_since).total_seconds()
-        if silent_seconds is None and waited_seconds <= rule.after_seconds:
-            return Limit(seen.capacity, f"{said} yet")
-        return Limit(rule.then, f"{said}: falling back to {rule.then}")
-    if rule.then == "hold" and wanted != seen.capacity:
+        return rule.then
+    return -1 if rule.then == "hold" else -2
+
+
+def _missing(
+    wanted: int, said: str, never_read: bool, rule: Missing, seen: Observation
+) -> Limit | None:
+    if rule.then == "hold_in":
+        return Limit(seen.capacity, f"{said}: no scale-in") if wanted < seen.capacity else None
+    if rule.then == "hold":
         return Limit(seen.capacity, f"{said}: holding")
-    return Limit(seen.capacity, f"{said}: no scale-in") if wanted < seen.capacity else None
+    # What was never read is missing only once the app has had the time to read it.
+    known_since = seen.capacities.samples[0].time if seen.capacities.samples else seen.now
+    if never_read and (seen.now - known_since).total_seconds() <= rule.after_seconds:
+        return Limit(seen.capacity, f"{said} yet")
+    return Limit(rule.then, f"{said}: falling back to {rule.then}")
 
 
 def consumer_broken(wanted: int, context: Context) -> Limit | None:
@@ -158,8 +164,15 @@ def _flaps(wanted: int) -> str:
 def _projected(context: Context, capacity: int) -> Observation:
     seen = context.seen
     factor = seen.capacity / capacity
-    shares = {n: _scaled(seen.metrics[n], factor) for n in context.shares if n in seen.metrics}
-    return replace(seen, capacity=capacity, metrics={**seen.metrics, **shares})
+    names = [name for name in context.shares if name in seen.metrics]
+    metrics = {name: _scaled(seen.metrics[name], factor) for name in names}
+    histories = {name: _scaled(seen.history(name), factor) for name in names}
+    return replace(
+        seen,
+        capacity=capacity,
+        metrics={**seen.metrics, **metrics},
+        histories={**seen.histories, **histories},
+    )
 
 
 def _scaled(window: Window, factor: float) -> Window:

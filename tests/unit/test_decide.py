@@ -204,6 +204,7 @@ def raising(_: Observation) -> Recommendation:
         (raising, "raised ZeroDivisionError: division by zero"),
         (lambda _: None, "answered None"),
         (lambda _: Recommendation(2.5, "half"), "instead of a Recommendation"),  # type: ignore[arg-type]
+        (lambda _: Recommendation(10**400, "all"), "wants more than 1000000 instances"),
         (lambda _: Recommendation(2, None), "gave None as reason"),  # type: ignore[arg-type]
         (lambda _: Recommendation(2, "x", evidence=[1]), "a mapping is needed"),  # type: ignore[arg-type]
     ],

@@ -81,6 +81,17 @@ def test_one_missing_metric_of_two_keeps_capacity() -> None:
     assert "other was never read: no scale-in" in decision.reason
 
 
+@pytest.mark.parametrize("names", [("first", "second"), ("second", "first")])
+def test_of_several_missing_metrics_the_highest_fallback_counts(names: tuple[str, str]) -> None:
+    rules = {"first": Missing(180, 8), "second": Missing(180, 3), "third": Missing(180, "hold")}
+    guards = Guards(missing_by_metric=rules, flap_projection=False)
+    old = History((sample(50, 500),))
+    held = state(capacity=4)
+    held = replace(held, histories={**held.histories, **dict.fromkeys((*names, "third"), old)})
+    found = wants(2, guards=guards, metrics=dict.fromkeys((*names, "third"), SOURCE))
+    assert decide(found, held, NOW).desired == 8
+
+
 def test_a_metric_that_was_never_read_falls_back_only_after_its_time() -> None:
     guards = Guards(missing=Missing(180, 9))
     fresh = state(capacity=4)
