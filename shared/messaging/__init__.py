@@ -1,0 +1,1 @@
+"""Large batches to Service Bus at their true size, and one message per data set and period."""

@@ -1,0 +1,48 @@
+"""What can go wrong, named. The first line of each docstring says what it means for the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+NAMED_MAX = 20
+
+
+class MessagingError(Exception):
+    """Something that the sender or the scheduler can name."""
+
+
+class BadEvent(MessagingError):
+    """A queue message that can never be processed; it belongs into the poison queue."""
+
+
+class UnsendableMessage(MessagingError):
+    """A message that no Service Bus takes: a field is too long, or of a type that AMQP lacks."""
+
+
+class MessagesTooLarge(MessagingError):
+    """Messages that fit into no batch; nothing was sent, so the others can be sent without them."""
+
+    def __init__(self, names: Sequence[str], limit_bytes: int) -> None:
+        self.names = tuple(names)
+        shown = ", ".join(self.names[:NAMED_MAX])
+        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+        super().__init__(
+            f"{len(names)} message(s) larger than a batch of {limit_bytes} bytes: {shown}{more}"
+        )
+
+
+class LinkFailed(MessagingError):
+    """The entity cannot be sent to, however often it is tried: a person must act."""
+
+
+class ClaimTaken(MessagingError):
+    """Somebody else works on this data set and period right now; try again later."""
+
+
+class EntitiesMisconfigured(MessagingError):
+    """The queues do not keep the promise of one message per data set and period."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
+        super().__init__(f"{len(self.problems)} problem(s) of Service Bus entities:\n{lines}")
