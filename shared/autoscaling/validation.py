@@ -13,6 +13,7 @@ from shared.autoscaling.model import (
     MetricSource,
     Mode,
     PlanCapacity,
+    RateLimit,
     Resource,
     ServiceBusQueue,
     ServiceBusSubscription,
@@ -68,7 +69,7 @@ def _declared_twice(resources: Sequence[Resource]) -> list[str]:
 
 def _checked(resource: Resource) -> Iterator[str]:
     """Rules are Python, nothing enforces their types: what a check stumbles over is a problem."""
-    for check in (_name, _target, _limits, _modes, _durations, _metrics, _policy):
+    for check in (_name, _target, _limits, _modes, _durations, _metrics, _guards, _policy):
         try:
             yield from check(resource)
         except Exception as error:
@@ -161,6 +162,38 @@ def _source(source: MetricSource) -> Iterator[str]:
             yield f".{key} = {value!r}: must be a name"
     if not isinstance(source, StorageQueue) and source.count not in COUNTS:
         yield f".count = {source.count!r}: must be one of {', '.join(COUNTS)}"
+
+
+def _guards(resource: Resource) -> Iterator[str]:
+    guards = resource.guards
+    named = {f"guards.missing_by_metric[{n!r}]": m for n, m in guards.missing_by_metric.items()}
+    for key, missing in {"guards.missing": guards.missing, **named}.items():
+        yield from _bounded(f"{key}.after_seconds", missing.after_seconds, 1, 86_400)
+        if missing.then not in ("hold", "hold_in") and type(missing.then) is not int:
+            yield f"{key}.then = {missing.then!r}: must be 'hold', 'hold_in' or a whole number"
+    for name in (
+        *guards.missing_by_metric,
+        *([guards.breaker_metric] * bool(guards.breaker_metric)),
+    ):
+        if name not in resource.metrics:
+            yield f"guards: metric {name!r} is not one of the resource's metrics"
+    for key in ("stabilisation_out_seconds", "stabilisation_in_seconds"):
+        yield from _bounded(f"guards.{key}", getattr(guards, key), 0, WINDOW_SECONDS_MAX)
+    for position, limit in enumerate(guards.rate_limits):
+        for problem in _rate_limit(limit, resource.history_seconds):
+            yield f"guards.rate_limits[{position}].{problem}"
+
+
+def _rate_limit(limit: RateLimit, history_seconds: float) -> Iterator[str]:
+    if limit.direction not in ("out", "in"):
+        yield f"direction = {limit.direction!r}: must be 'out' or 'in'"
+    yield from _bounded("period_seconds", limit.period_seconds, 1, history_seconds)
+    if (limit.instances is None) is (limit.percent is None):
+        yield "instances, percent: exactly one of the two must be set"
+    if limit.instances is not None and (type(limit.instances) is not int or limit.instances < 0):
+        yield f"instances = {limit.instances!r}: must be a whole number of at least 0"
+    if limit.percent is not None:
+        yield from _bounded("percent", limit.percent, 0, 10_000)
 
 
 def _policy(resource: Resource) -> Iterator[str]:

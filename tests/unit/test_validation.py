@@ -9,8 +9,11 @@ from shared.autoscaling import (
     AppServicePlan,
     Cooldown,
     Goal,
+    Guards,
     Limits,
+    Missing,
     PlanCapacity,
+    RateLimit,
     Service,
     ServiceBusQueue,
     StorageQueue,
@@ -58,6 +61,21 @@ def test_a_good_declaration_has_no_problems() -> None:
             {"metrics": {"backlog": ServiceBusQueue("q", count="all")}},  # type: ignore[arg-type]
             "metrics['backlog'].count = 'all': must be one of active, dead_letter, scheduled",
         ),
+        (
+            {"guards": Guards(missing=Missing(then="stop"))},  # type: ignore[arg-type]
+            "guards.missing.then = 'stop': must be 'hold', 'hold_in' or a whole number",
+        ),
+        ({"guards": Guards(breaker_metric="b")}, "metric 'b' is not one of the resource's"),
+        ({"guards": Guards(stabilisation_in_seconds=-1)}, "stabilisation_in_seconds = -1: must"),
+        (
+            {"guards": Guards(rate_limits=(RateLimit("out", 300),))},
+            "guards.rate_limits[0].instances, percent: exactly one of the two must be set",
+        ),
+        (
+            {"guards": Guards(rate_limits=(RateLimit("out", 3600, 1),))},
+            "guards.rate_limits[0].period_seconds = 3600: must be 1 to 1800",
+        ),
+        ({"guards": None}, "guards: cannot be checked"),
         ({"policy": None}, "policy = None: must be callable"),
         (
             {"policy": Threshold("other", 100, 10)},

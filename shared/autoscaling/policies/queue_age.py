@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
+from typing import ClassVar
 
 from shared.autoscaling.model import Observation, Policy, Recommendation
 from shared.autoscaling.policies.arrivals import infer
+from shared.autoscaling.policies.checks import fraction, number, text
 from shared.autoscaling.policies.outlook import ORDER_AHEAD_STEPS, Outlook
 
-PATIENCE = 4.0
-"""Steps of expected stay per unit of switch cost, when letting go."""
 PATIENCE_STEPS_MIN = 5.0
-BUSY_SHARE = 0.5
-"""The last instance stays where it would be busy for at least half of its time."""
-AGE_SHARE, AGE_SHARE_MIN = 0.95, 0.8
+AGE_SHARE_MIN = 0.8
+"""However little is known of the rate."""
 DEAD_TIME_MINUTES = 3.0
 """Until it is known."""
 
@@ -47,6 +47,17 @@ class QueueAge:
     until_known: Policy
     step_seconds: float = 60
     """It plans in steps of this; κ and P are in instance-steps. Shorter where all is faster."""
+    age_share: float = 0.95
+    """How much of the age limit to make use of."""
+    patience: float = 4.0
+    """Steps of expected stay per unit of switch cost, when letting go."""
+    busy_share: float = 0.5
+    """The last instance stays where it would be busy for this share of its time."""
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "age_share": (0.8, 1.0),
+        "patience": (1.0, 8.0),
+        "busy_share": (0.2, 0.8),
+    }
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -54,9 +65,13 @@ class QueueAge:
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = []
-        if type(self.step_seconds) not in (int, float) or not 0.1 <= self.step_seconds <= 600:
-            found.append(f"step_seconds = {self.step_seconds!r}: must be 0.1 to 600")
+        found = [
+            *text("metric", self.metric),
+            *number("step_seconds", self.step_seconds, at_least=0.1, at_most=600),
+            *fraction("age_share", self.age_share),
+            *number("patience", self.patience, at_least=0, at_most=1000),
+            *number("busy_share", self.busy_share, at_least=0, at_most=1),
+        ]
         if not callable(self.until_known):
             said = "must be callable with an Observation"
             return [*found, f"until_known = {self.until_known!r}: {said}"]
@@ -71,7 +86,7 @@ class QueueAge:
         if outlook is None:
             ordered = seen.pending.target if seen.pending else seen.capacity
             return Recommendation(ordered, f"no second sample of {self.metric} yet", "queue_age")
-        return _Choice(seen, outlook, rate / steps_per_minute, steps_per_minute).made()
+        return _Choice(self, seen, outlook, rate / steps_per_minute, steps_per_minute).made()
 
     def _outlook(self, seen: Observation, rate: float, steps_per_minute: float) -> Outlook | None:
         """The queue in steps; None before its second sample. ``rate`` is per instance and step."""
@@ -96,18 +111,26 @@ class QueueAge:
             ordered=pending.target if pending else seen.capacity,
             dead=max(1, ceil(dead)),
             arrival=arrival,
-            share=max(AGE_SHARE - seen.service.relative_error, AGE_SHARE_MIN),
+            share=max(
+                self.age_share - seen.service.relative_error, min(AGE_SHARE_MIN, self.age_share)
+            ),
         )
 
 
 class _Choice:
     """Out, in or hold, and how to say why."""
 
-    __slots__ = ("items", "minutes", "outlook", "per_minute", "seen")
+    __slots__ = ("items", "minutes", "outlook", "per_minute", "policy", "seen")
 
     def __init__(
-        self, seen: Observation, outlook: Outlook, rate: float, steps_per_minute: float
+        self,
+        policy: QueueAge,
+        seen: Observation,
+        outlook: Outlook,
+        rate: float,
+        steps_per_minute: float,
     ) -> None:
+        self.policy = policy
         self.seen = seen
         self.outlook = outlook
         self.items = rate
@@ -147,8 +170,8 @@ class _Choice:
     def _in(self) -> Recommendation:
         seen, outlook = self.seen, self.outlook
         rate = outlook.arrivals.rate
-        patience = max(PATIENCE_STEPS_MIN, PATIENCE * seen.goal.switch_cost)
-        busy_share = min(BUSY_SHARE, len(outlook.arrivals.recent) * rate / patience)
+        patience = max(PATIENCE_STEPS_MIN, self.policy.patience * seen.goal.switch_cost)
+        busy_share = min(self.policy.busy_share, len(outlook.arrivals.recent) * rate / patience)
         wanted = ceil(rate + outlook.backlog / patience - busy_share - 1e-9)
         wanted = max(wanted, seen.limits.minimum)
         if wanted >= seen.capacity:
