@@ -1,0 +1,104 @@
+"""Faults to order: what goes wrong with messages that are sent.
+
+The conditions are those that azure-servicebus and azure-eventhub know by name:
+learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-troubleshoot.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+SERVER_BUSY = "com.microsoft:server-busy"
+SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
+DETACH_FORCED = "amqp:link:detach-forced"
+TIMEOUT = "com.microsoft:timeout"
+
+
+class FaultKind(Enum):
+    """What happens to one transfer."""
+
+    DROP_BEFORE_ACCEPT = auto()
+    """The connection breaks; the messages are not stored."""
+    DROP_AFTER_ACCEPT = auto()
+    """The messages are stored; the connection breaks before the sender hears of it."""
+    REFUSE = auto()
+    """The messages are not stored, and the sender is told why."""
+    DETACH = auto()
+    """The link is closed with a reason; the messages are not stored."""
+    DELAY = auto()
+    """The messages are stored; the sender hears of it late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`entity` limits it to transfers to one path; None strikes all."""
+
+    kind: FaultKind
+    condition: str = DETACH_FORCED
+    description: str = "ordered by the test"
+    delay_seconds: float = 0.0
+    entity: str | None = None
+
+    def strikes(self, entity: str) -> bool:
+        return self.entity is None or self.entity.lower() == entity.lower()
+
+
+def drop_before_accept(entity: str | None = None) -> Fault:
+    return Fault(FaultKind.DROP_BEFORE_ACCEPT, entity=entity)
+
+
+def drop_after_accept(entity: str | None = None) -> Fault:
+    return Fault(FaultKind.DROP_AFTER_ACCEPT, entity=entity)
+
+
+def throttle(entity: str | None = None) -> Fault:
+    """Server busy, as a namespace answers that has used up its credits."""
+    text = "The request was terminated because the entity is being throttled."
+    return Fault(FaultKind.REFUSE, SERVER_BUSY, text, entity=entity)
+
+
+def size_exceeded(entity: str | None = None) -> Fault:
+    """Too large, although the link's own limit said otherwise."""
+    text = "The received message exceeds the limit on the link."
+    return Fault(FaultKind.REFUSE, SIZE_EXCEEDED, text, entity=entity)
+
+
+def detach(entity: str | None = None) -> Fault:
+    return Fault(FaultKind.DETACH, entity=entity)
+
+
+def delay(seconds: float, entity: str | None = None) -> Fault:
+    return Fault(FaultKind.DELAY, delay_seconds=seconds, entity=entity)
+
+
+@dataclass(slots=True)
+class _Armed:
+    fault: Fault
+    skip: int
+    times: int
+
+
+class FaultSwitches:
+    """Faults that wait for transfers. Each transfer meets at most one, the first armed."""
+
+    def __init__(self) -> None:
+        self._armed: list[_Armed] = []
+
+    def arm(self, fault: Fault, *, times: int = 1, skip: int = 0) -> None:
+        """Strike `times` transfers, after `skip` of them have passed."""
+        if times < 1 or skip < 0:
+            raise ValueError("times: at least 1; skip: at least 0")
+        self._armed.append(_Armed(fault, skip, times))
+
+    def disarm(self) -> None:
+        self._armed.clear()
+
+    def next_for(self, entity: str) -> Fault | None:
+        for armed in [each for each in self._armed if each.fault.strikes(entity)]:
+            if armed.skip > 0:
+                armed.skip -= 1
+                continue
+            armed.times -= 1
+            if armed.times == 0:
+                self._armed.remove(armed)
+            return armed.fault
+        return None
