@@ -2,8 +2,8 @@
 
 As it stands it scales the one App Service Plan that the settings name so that the oldest message
 of one Service Bus subscription stays younger than the age limit, at the least cost. Until it has
-learned how fast an instance works, thresholds on the backlog decide. Several resources, several metrics or a rule of your own: see
-docs/rules.md.
+learned how fast an instance works, thresholds on the backlog decide. Several resources, several
+metrics or a rule of your own: see docs/rules.md.
 """
 
 from collections.abc import Sequence

@@ -171,11 +171,8 @@ def _guards(resource: Resource) -> Iterator[str]:
         yield from _bounded(f"{key}.after_seconds", missing.after_seconds, 1, 86_400)
         if missing.then not in ("hold", "hold_in") and type(missing.then) is not int:
             yield f"{key}.then = {missing.then!r}: must be 'hold', 'hold_in' or a whole number"
-    for name in (
-        *guards.missing_by_metric,
-        *([guards.breaker_metric] * bool(guards.breaker_metric)),
-    ):
-        if name not in resource.metrics:
+    for name in (*guards.missing_by_metric, guards.breaker_metric):
+        if name is not None and name not in resource.metrics:
             yield f"guards: metric {name!r} is not one of the resource's metrics"
     for key in ("stabilisation_out_seconds", "stabilisation_in_seconds"):
         yield from _bounded(f"guards.{key}", getattr(guards, key), 0, WINDOW_SECONDS_MAX)
