@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shared.messaging.model import Message, Result
+
 NAMED_MAX = 20
 
 
@@ -29,6 +31,18 @@ class MessagesTooLarge(MessagingError):
         super().__init__(
             f"{len(names)} message(s) larger than a batch of {limit_bytes} bytes: {shown}{more}"
         )
+
+
+class SendingStopped(MessagingError):
+    """Sending was given up on the way; ``unsent`` can be sent again, with the ids that it has.
+
+    The first of ``unsent`` may have arrived nevertheless. ``result`` says what became of the rest.
+    """
+
+    def __init__(self, reason: str, result: Result, unsent: Sequence[Message]) -> None:
+        self.result = result
+        self.unsent = tuple(unsent)
+        super().__init__(f"stopped with {len(unsent)} message(s) unsent: {reason}")
 
 
 class LinkFailed(MessagingError):

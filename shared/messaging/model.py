@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any, NamedTuple
 
 Scalar = str | bytes | int | float | bool | uuid.UUID | datetime | None
@@ -52,3 +53,93 @@ class Message(NamedTuple):
     def batch_key(self) -> str | None:
         """What all messages of one batch must share: the broker files a batch in one place."""
         return self.session_id or self.partition_key
+
+
+class Parcel(NamedTuple):
+    """A message ready to go: its bytes are ``head`` and ``tail`` together.
+
+    Two parts, for a large body is then copied once only, into its batch. Both are empty where
+    the client encodes by itself; ``size_bytes`` is known in any case.
+    """
+
+    message: Message
+    size_bytes: int
+    head: bytes = b""
+    tail: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one batch may hold, as far as its sender knows by now."""
+
+    batch_bytes: int
+    batch_messages: int = BATCH_MESSAGES_MAX
+    extra_bytes: int = 0
+    """What the service was seen to count per message beyond the bytes that are foretold."""
+
+
+class Order(Enum):
+    """How far messages must arrive in the order in which they are given."""
+
+    KEPT = "kept"
+    KEPT_PER_KEY = "kept per key"
+    """Only among messages of one session or partition key, which is all that sessions promise."""
+
+    FREE = "free"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Messages that travel in one batch, by their positions, and the batch's bytes on the wire."""
+
+    positions: Sequence[int]
+    wire_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cargo:
+    """All that one call sends. ``sections`` and ``keys`` belong to the parcels, one by one."""
+
+    parcels: Sequence[Parcel]
+    sections: Sequence[int]
+    """Bytes of each message inside a batch."""
+
+    keys: Sequence[str | None]
+
+    def names(self, positions: Sequence[int]) -> list[str]:
+        """What people know the messages by: the position, and the id where there is one."""
+        ids = [self.parcels[position].message.message_id for position in positions]
+        return [f"#{place} ({name})" for place, name in zip(positions, ids, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A chunk with its messages, as a link takes it."""
+
+    parcels: Sequence[Parcel]
+    wire_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a call has come."""
+
+    sent: int
+    total: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a call. ``bytes`` count on the wire, each batch once."""
+
+    sent: int
+    batches: int
+    bytes: int
+    retries: int
+    resent_unknown: int
+    """Messages sent again because nobody could tell whether they had arrived: without duplicate
+    detection they may be there twice."""
+
+    refused: tuple[str, ...]
+    """Messages that the service took in no batch, however small."""

@@ -1,0 +1,222 @@
+"""What a sender does next: a state, and what each answer of the link makes of it. No I/O.
+
+One batch is under way at a time and the next one waits for its outcome: that keeps the order
+however often a batch must be repeated. A batch whose outcome is unknown is sent again with the same
+message ids, so that duplicate detection drops what had arrived.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shared.messaging.model import Batch, Cargo, Chunk, Limits, Message, Order, Progress, Result
+from shared.messaging.packing import pack, too_large
+
+SHRINK = 0.95
+"""What remains of the limit after a refusal that no message's header explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The batch is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeExceeded:
+    """The batch is not there: it is too large."""
+
+    header_bytes: int = 0
+    """What each message was seen to take beyond what was foretold, where that was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerBusy:
+    """The batch is not there: the service asks for a pause, and may say how long."""
+
+    retry_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """Nobody knows whether the batch is there."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """Nobody knows whether the batch is there, and the link must be opened again."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """The batch is not there: there is no link, and it must be opened again."""
+
+    reason: str = ""
+
+
+Outcome = Accepted | SizeExceeded | ServerBusy | TimedOut | Disconnected | Unreachable
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a sender goes on. ``failures_max`` counts failures of one batch in a row."""
+
+    failures_max: int = 10
+    pause_seconds: float = 0.5
+    pause_seconds_max: float = 30
+    busy_seconds: float = 10
+    """For a busy service that does not say how long: its own documentation's advice."""
+
+    def pause(self, failures: int) -> float:
+        """Twice as long after each failure."""
+        return min(self.pause_seconds_max, self.pause_seconds * 2.0 ** (failures - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """Where a call stands. The batch to send next is the first of ``chunks``."""
+
+    cargo: Cargo
+    order: Order
+    limits: Limits
+    chunks: tuple[Chunk, ...]
+    sent: int = 0
+    batches: int = 0
+    bytes: int = 0
+    retries: int = 0
+    resent_unknown: int = 0
+    refused: tuple[int, ...] = ()
+    failures: int = 0
+    pause_seconds: float = 0.0
+    must_open: bool = False
+    last_failure: str = ""
+
+    @property
+    def batch(self) -> Batch:
+        chunk = self.chunks[0]
+        parcels = self.cargo.parcels
+        return Batch([parcels[position] for position in chunk.positions], chunk.wire_bytes)
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(self.sent, len(self.cargo.parcels), self.batches)
+
+    @property
+    def result(self) -> Result:
+        refused = tuple(self.cargo.names(self.refused))
+        return Result(
+            self.sent, self.batches, self.bytes, self.retries, self.resent_unknown, refused
+        )
+
+    @property
+    def unsent(self) -> list[Message]:
+        """The messages that are not known to be there, in the order of sending."""
+        return [self.cargo.parcels[position].message for position in self.waiting]
+
+    @property
+    def waiting(self) -> list[int]:
+        return [position for chunk in self.chunks for position in chunk.positions]
+
+
+def begin(cargo: Cargo, limits: Limits, order: Order) -> Sending:
+    """The plan for everything. No message may be too large (see ``packing.too_large``)."""
+    chunks = pack(range(len(cargo.parcels)), cargo, limits, order)
+    return Sending(cargo, order, limits, tuple(chunks))
+
+
+def opened(sending: Sending, batch_bytes: int) -> Sending:
+    """The link is open again; it may have been given another limit."""
+    sending = replace(sending, must_open=False, pause_seconds=0.0)
+    if batch_bytes >= sending.limits.batch_bytes:
+        return sending
+    return _planned_again(sending, replace(sending.limits, batch_bytes=batch_bytes))
+
+
+def advance(sending: Sending, outcome: Outcome, patience: Patience) -> Sending:
+    """What the outcome of the first chunk changes."""
+    match outcome:
+        case Accepted():
+            return _accepted(sending)
+        case SizeExceeded():
+            return _split(sending, outcome)
+        case ServerBusy():
+            told = outcome.retry_after_seconds
+            pause_seconds = patience.busy_seconds if told is None else told
+            return _failed(sending, pause_seconds, "the service is busy")
+        case TimedOut():
+            return _unknown(sending, patience, outcome.reason or "timed out")
+        case Disconnected():
+            unknown = _unknown(sending, patience, outcome.reason or "disconnected")
+            return replace(unknown, must_open=True)
+        case Unreachable():
+            pause_seconds = patience.pause(sending.failures + 1)
+            failed = _failed(sending, pause_seconds, outcome.reason or "no connection")
+            return replace(failed, must_open=True)
+
+
+def exhausted(sending: Sending, patience: Patience) -> bool:
+    return sending.failures >= patience.failures_max
+
+
+def _accepted(sending: Sending) -> Sending:
+    chunk = sending.chunks[0]
+    return replace(
+        sending,
+        chunks=sending.chunks[1:],
+        sent=sending.sent + len(chunk.positions),
+        batches=sending.batches + 1,
+        bytes=sending.bytes + chunk.wire_bytes,
+        failures=0,
+        pause_seconds=0.0,
+    )
+
+
+def _failed(sending: Sending, pause_seconds: float, reason: str) -> Sending:
+    return replace(
+        sending,
+        retries=sending.retries + 1,
+        failures=sending.failures + 1,
+        pause_seconds=pause_seconds,
+        last_failure=reason,
+    )
+
+
+def _unknown(sending: Sending, patience: Patience, reason: str) -> Sending:
+    failed = _failed(sending, patience.pause(sending.failures + 1), reason)
+    count = len(sending.chunks[0].positions)
+    return replace(failed, resent_unknown=sending.resent_unknown + count)
+
+
+def _split(sending: Sending, outcome: SizeExceeded) -> Sending:
+    """Remember what the refusal teaches, and divide anew what is not sent.
+
+    1. Messages with larger headers than foretold: remember those headers.
+    2. Otherwise the limit is smaller than this batch: remember 95 % of the smaller of the two.
+    3. A message alone that is refused is refused for good; the others may still be sent.
+    """
+    limits, chunk = sending.limits, sending.chunks[0]
+    sending = replace(sending, retries=sending.retries + 1, failures=0, pause_seconds=0.0)
+    if outcome.header_bytes > limits.extra_bytes:
+        return _planned_again(sending, replace(limits, extra_bytes=outcome.header_bytes))
+    if len(chunk.positions) == 1:
+        refused = (*sending.refused, *chunk.positions)
+        return replace(sending, chunks=sending.chunks[1:], refused=refused)
+    counted = chunk.wire_bytes + limits.extra_bytes * len(chunk.positions)
+    batch_bytes = int(min(limits.batch_bytes, counted) * SHRINK)
+    return _planned_again(sending, replace(limits, batch_bytes=batch_bytes))
+
+
+def _planned_again(sending: Sending, limits: Limits) -> Sending:
+    waiting = sending.waiting
+    if refused := set(too_large(waiting, sending.cargo, limits)):
+        waiting = [position for position in waiting if position not in refused]
+    chunks = pack(waiting, sending.cargo, limits, sending.order)
+    return replace(
+        sending,
+        limits=limits,
+        chunks=tuple(chunks),
+        refused=(*sending.refused, *sorted(refused)),
+    )

@@ -1,0 +1,127 @@
+"""A seeded broker that misbehaves: everything arrives once, in order, in batches that it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from shared.adapters.messaging_memory import Fault, MemoryLink, MemoryQueue
+from shared.messaging.errors import SendingStopped
+from shared.messaging.flows.send import BatchSender
+from shared.messaging.model import Message, Order, Progress, Result
+from shared.messaging.sending import Patience
+
+SEEDS = range(150)
+FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
+
+
+@dataclass
+class World:
+    """One seed's messages, broker and sender."""
+
+    randomly: random.Random
+    pauses: list[float] = field(default_factory=list)
+    progress: list[Progress] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        choose = self.randomly.choice
+        self.announced = choose([4096, 16_384, 65_536])
+        self.queue = MemoryQueue(
+            batch_bytes=int(self.announced * choose([1, 1, 0.9, 0.5])),
+            batch_messages=40,
+            counted_extra=choose([0, 0, 54]),
+        )
+        self.fault_rate = choose([0, 0.1, 0.4])
+        link = MemoryLink(
+            self.queue,
+            self.faults(),
+            lambda: self.announced,
+            tells_headers=choose([True, False]),
+            busy_seconds=choose([None, 2.0]),
+        )
+        names = iter(f"call{n}" for n in range(100))
+        patience = Patience(failures_max=40)
+        self.sender = BatchSender(link, self.sleep, lambda: next(names), patience, 40)
+
+    def faults(self) -> Iterator[Fault]:
+        while True:
+            bad = self.randomly.random() < self.fault_rate
+            yield self.randomly.choice(FAULTS) if bad else Fault.NONE
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    def messages(self, count: int) -> list[Message]:
+        return [self._message(place) for place in range(count)]
+
+    def _message(self, place: int) -> Message:
+        size = int(min(1400, self.randomly.lognormvariate(5, 1)))
+        return Message(
+            self.randomly.randbytes(size),
+            session_id=self.randomly.choice([None, "red", "green"]),
+            application_properties={"place": place},
+        )
+
+    async def send(self, messages: list[Message], order: Order) -> Result:
+        return await self.sender.send(messages, order, self.progress.append)
+
+
+def places(messages: list[Message]) -> list[object]:
+    return [(message.application_properties or {})["place"] for message in messages]
+
+
+@pytest.mark.parametrize("order", Order)
+def test_everything_arrives_once_and_in_order_under_every_fault(order: Order) -> None:
+    for seed in SEEDS:
+        world = World(random.Random(seed))
+        messages = world.messages(world.randomly.choice([1, 30, 200]))
+        result = asyncio.run(world.send(messages, order))
+        arrived = world.queue.messages
+        assert sorted(places(arrived), key=str) == sorted(places(messages), key=str), seed
+        if order is Order.KEPT:
+            assert places(arrived) == places(messages), seed
+        if order is Order.KEPT_PER_KEY:
+            for key in (None, "red", "green"):
+                own = [m for m in arrived if m.session_id == key]
+                assert places(own) == places([m for m in messages if m.session_id == key]), seed
+        check_result(world, messages, result, seed)
+
+
+def check_result(world: World, messages: list[Message], result: Result, seed: int) -> None:
+    assert (result.sent, result.refused) == (len(messages), ()), seed
+    assert world.progress[-1] == Progress(len(messages), len(messages), result.batches), seed
+    for batch in world.queue.accepted:
+        assert not world.queue.too_large(batch)
+        keys = {parcel.message.batch_key for parcel in batch.parcels}
+        assert len(keys) == 1, seed
+    if world.fault_rate == 0:
+        assert len(world.queue.accepted) == result.batches, seed
+        assert sum(batch.wire_bytes for batch in world.queue.accepted) == result.bytes, seed
+        assert result.resent_unknown == 0, seed
+        assert world.pauses == [], seed
+
+
+def test_what_one_call_learns_the_next_one_knows() -> None:
+    for seed in SEEDS:
+        world = World(random.Random(seed))
+        world.fault_rate = 0
+        first, *_, last = (asyncio.run(world.send(world.messages(300), Order.KEPT)) for _ in "123")
+        assert last.retries <= min(first.retries, 1), seed  # a fuller batch may teach a last bit
+
+
+def test_a_dead_link_stops_the_call_and_what_is_left_can_be_sent_by_another() -> None:
+    for seed in range(40):
+        world = World(random.Random(seed))
+        world.fault_rate = 0.99
+        messages = world.messages(120)
+        with pytest.raises(SendingStopped) as stopped:
+            asyncio.run(world.send(messages, Order.KEPT))
+        left = list(stopped.value.unsent)
+        assert stopped.value.result.sent + len(left) == len(messages)
+        world.fault_rate = 0
+        asyncio.run(world.send(left, Order.KEPT))
+        assert places(world.queue.messages) == places(messages), seed

@@ -1,0 +1,119 @@
+"""Batches: within their limits, of one key, in order where it is kept, and few."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.messaging.model import Cargo, Chunk, Limits, Message, Order, Parcel
+from shared.messaging.packing import cargo_of, pack, too_large
+from shared.messaging.wire_size import envelope_bytes
+
+LIMIT = 1000
+
+
+def cargo(sizes: list[int], keys: list[str | None] | None = None) -> Cargo:
+    named = keys or [None] * len(sizes)
+    return cargo_of(
+        [
+            Parcel(Message(None, message_id=f"m{place}", session_id=key), size)
+            for place, (size, key) in enumerate(zip(sizes, named, strict=True))
+        ]
+    )
+
+
+def packed(load: Cargo, limits: Limits, order: Order) -> list[Chunk]:
+    return pack(range(len(load.parcels)), load, limits, order)
+
+
+loads = st.lists(st.tuples(st.integers(0, 900), st.sampled_from([None, "a", "b"])), max_size=60)
+limits = st.builds(
+    Limits, st.integers(980, 1300), st.integers(1, 9), extra_bytes=st.integers(0, 30)
+)
+
+
+@settings(deadline=None)
+@given(loads, limits, st.sampled_from(Order))
+def test_every_message_is_in_one_batch_and_every_batch_within_its_limits(
+    load: list[tuple[int, str | None]], limits: Limits, order: Order
+) -> None:
+    messages = cargo([size for size, _ in load], [key for _, key in load])
+    chunks = packed(messages, limits, order)
+    assert sorted(p for chunk in chunks for p in chunk.positions) == list(range(len(load)))
+    for chunk in chunks:
+        sections = sum(messages.sections[p] for p in chunk.positions)
+        first = messages.parcels[chunk.positions[0]].message
+        assert chunk.wire_bytes == sections + envelope_bytes(first)
+        counted = chunk.wire_bytes + limits.extra_bytes * len(chunk.positions)
+        assert counted <= limits.batch_bytes
+        assert 1 <= len(chunk.positions) <= limits.batch_messages
+        assert len({messages.keys[p] for p in chunk.positions}) == 1
+
+
+@settings(deadline=None)
+@given(loads, limits)
+def test_order_is_kept_as_far_as_it_is_asked_for(
+    load: list[tuple[int, str | None]], limits: Limits
+) -> None:
+    messages = cargo([size for size, _ in load], [key for _, key in load])
+    kept = [p for chunk in packed(messages, limits, Order.KEPT) for p in chunk.positions]
+    assert kept == list(range(len(load)))
+    per_key = packed(messages, limits, Order.KEPT_PER_KEY)
+    for key in (None, "a", "b"):
+        own = [p for chunk in per_key for p in chunk.positions if messages.keys[p] == key]
+        assert own == sorted(own)
+
+
+def fewest_in_order(sizes: list[int], room: int, count_max: int) -> int:
+    """By trying every place of the last cut."""
+    best = [0] + [10**9] * len(sizes)
+    for end in range(1, len(sizes) + 1):
+        for start in range(max(0, end - count_max), end):
+            if sum(sizes[start:end]) <= room:
+                best[end] = min(best[end], best[start] + 1)
+    return best[-1]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 900), max_size=25), st.integers(1, 6))
+def test_no_division_that_keeps_the_order_has_fewer_batches(sizes: list[int], most: int) -> None:
+    load = cargo(sizes)
+    room = LIMIT - envelope_bytes(Message(None, message_id="m0"))
+    found = packed(load, Limits(LIMIT, most), Order.KEPT)
+    longest_id = envelope_bytes(Message(None, message_id="m24"))
+    assert len(found) <= fewest_in_order(list(load.sections), LIMIT - longest_id, most)
+    assert len(found) >= fewest_in_order(list(load.sections), room, most)
+
+
+def test_free_order_stays_within_a_percent_of_the_bound() -> None:
+    randomly = random.Random(5)
+    sizes = [min(200_000, int(randomly.lognormvariate(7.6, 1))) for _ in range(5000)]
+    load = cargo(sizes)
+    limits = Limits(262_144)
+    bound = math.ceil(sum(load.sections) / limits.batch_bytes)
+    free, kept = (len(packed(load, limits, order)) for order in (Order.FREE, Order.KEPT))
+    assert bound <= free <= math.ceil(bound * 1.01)
+    assert free <= kept
+
+
+def test_ten_thousand_tiny_messages_make_three_batches_for_their_number() -> None:
+    chunks = packed(cargo([10] * 10_000), Limits(262_144), Order.FREE)
+    assert [len(chunk.positions) for chunk in chunks] == [4500, 4500, 1000]
+
+
+def test_what_fits_alone_but_not_beside_the_longest_id_still_gets_a_batch() -> None:
+    short, long = Message(None, message_id="s"), Message(None, message_id="l" * 100)
+    room = LIMIT - envelope_bytes(short) - 8
+    load = cargo_of([Parcel(short, room), Parcel(long, 10)])
+    assert too_large([0, 1], load, Limits(LIMIT)) == []
+    assert {tuple(c.positions) for c in packed(load, Limits(LIMIT), Order.FREE)} == {(0,), (1,)}
+
+
+@pytest.mark.parametrize(("surplus", "refused"), [(0, []), (1, [1])])
+def test_too_large_is_what_does_not_fit_to_the_byte(surplus: int, refused: list[int]) -> None:
+    room = LIMIT - envelope_bytes(Message(None, message_id="m1")) - 8
+    assert too_large(range(2), cargo([300, room + surplus]), Limits(LIMIT)) == refused
