@@ -62,6 +62,7 @@ async def host(arm: ArmStandIn, azurite: Azurite) -> AsyncIterator[FunctionsHost
             "ReconcilerSchedule": ONCE_A_YEAR,
             "LogRetentionSchedule": ONCE_A_YEAR,
             "MinimumSamples": "1",
+            "InstanceRatePerMinute": "",  # not known: the thresholds decide, one step at a time
         }
         async with FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json()) as host:
             yield host
