@@ -58,6 +58,16 @@ class Namespace:
         self._add(path, subscription)
         parent.subscriptions[name.lower()] = subscription
 
+    def change(self, path: str, properties: QueueProperties | TopicProperties) -> None:
+        """Give an entity other properties; those that are fixed must be as they were."""
+        match self.entity(path), properties:
+            case Queue() as queue, QueueProperties():
+                queue.change(properties)
+            case Topic() as topic, TopicProperties():
+                topic.change(properties)
+            case _:
+                raise NotAllowed(f"'{path}' is another kind of entity.")
+
     def delete(self, path: str) -> None:
         """Take an entity away with all its messages. A topic takes its subscriptions along."""
         entity = self.entity(path)
