@@ -58,21 +58,26 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
     changed_at = state.desired.changed_at if state.desired else None
     if changed_at is not None and changed_at >= start:
         start = changed_at + timedelta(microseconds=1)
-    samples = {name: _samples(state, name) for name in resource.metrics}
+    histories = {name: Window(_samples(state, name)) for name in resource.metrics}
     return Observation(
         resource_name=resource.name,
         now=now,
         capacity=capacity,
         limits=resource.limits,
-        metrics={name: Window(since(kept, start)) for name, kept in samples.items()},
+        metrics={name: _from(window, start) for name, window in histories.items()},
         changed_at=changed_at,
-        histories={name: Window(kept) for name, kept in samples.items()},
+        histories=histories,
         capacities=Window(_samples(state, CAPACITY_METRIC)),
         pending=state.desired if state.desired and state.desired.pending else None,
         goal=resource.goal,
         service=known_service(resource.service, state.learned),
         profile=state.profile,
     )
+
+
+def _from(window: Window, start: datetime) -> Window:
+    samples = window.samples
+    return window if not samples or samples[0].time >= start else Window(since(samples, start))
 
 
 def _samples(state: ScalingState, name: str) -> tuple[MetricValue, ...]:

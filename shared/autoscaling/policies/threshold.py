@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.autoscaling.model import Evidence, Observation, Recommendation
+from shared.autoscaling.model import Evidence, Observation, Recommendation, Window
 from shared.autoscaling.policies.checks import is_number, number, text, whole
 from shared.autoscaling.policies.wording import Turn, nearest
 
@@ -45,6 +45,8 @@ class Threshold:
         if mean is None or maximum is None or window.count < self.minimum_samples:
             return self._say(
                 seen,
+                window,
+                (mean, maximum),
                 0,
                 f"{window.count} of {self.minimum_samples} samples of {self.metric} so far",
                 f"would have decided with {self.minimum_samples} samples of {self.metric}",
@@ -53,20 +55,20 @@ class Threshold:
         low = f"maximum {self.metric}"
         if mean > self.upper:
             turn = Turn("stayed", high, "≤", self.upper, mean)
-            return self._say(
-                seen, self.step_out, f"{high} {mean:.4g} > {self.upper:.4g}", nearest([turn])
-            )
+            said = f"{high} {mean:.4g} > {self.upper:.4g}"
+            return self._say(seen, window, (mean, maximum), self.step_out, said, nearest([turn]))
         if maximum < self.lower:
             turn = Turn("stayed", low, "≥", self.lower, maximum)
-            return self._say(
-                seen, -self.step_in, f"{low} {maximum:.4g} < {self.lower:.4g}", nearest([turn])
-            )
+            said = f"{low} {maximum:.4g} < {self.lower:.4g}"
+            return self._say(seen, window, (mean, maximum), -self.step_in, said, nearest([turn]))
         turns = [
             Turn("scaled out", high, ">", self.upper, mean),
             Turn("scaled in", low, "<", self.lower, maximum),
         ]
         return self._say(
             seen,
+            window,
+            (mean, maximum),
             0,
             f"{self.metric} between thresholds: mean {mean:.4g} ≤ {self.upper:.4g}, "
             f"maximum {maximum:.4g} ≥ {self.lower:.4g}",
@@ -74,15 +76,20 @@ class Threshold:
         )
 
     def _say(
-        self, seen: Observation, change: int, reason: str, counterfactual: str
+        self,
+        seen: Observation,
+        window: Window,
+        figures: tuple[float | None, float | None],
+        change: int,
+        reason: str,
+        counterfactual: str,
     ) -> Recommendation:
-        window = seen.window(self.metric)
         latest = window.latest
         evidence: Evidence = {
             "metric": self.metric,
             "samples": window.count,
-            "mean": window.mean,
-            "maximum": window.maximum,
+            "mean": figures[0],
+            "maximum": figures[1],
             "latest": latest.value if latest else None,
             "upper": self.upper,
             "lower": self.lower,
