@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import proton
-from proton import Link, symbol
+from proton import Link, Terminus, symbol
 
 from local.amqp.broker import Broker
 from local.amqp.conditions import condition_of
@@ -57,11 +57,12 @@ def close_link(link: Link, why: proton.Condition) -> None:
 
 
 def refuse_link(link: Link, why: proton.Condition) -> None:
-    """Attach without source or target, then detach with the reason.
+    """Attach without the terminus that was asked for, then detach with the reason.
 
-    Source: OASIS AMQP 1.0, part 2, section 2.6.3 (refusing a link).
+    Source: OASIS AMQP 1.0, part 2, section 2.6.3 (refusing a link). The SDKs take the attach
+    for ready, so it is the first operation on the link that raises.
     """
-    for terminus in (link.source, link.target):
-        terminus.address = None  # type: ignore[assignment]  # None is allowed, and means none
+    refused = link.source if link.is_sender else link.target
+    refused.type = Terminus.UNSPECIFIED
     link.open()
     close_link(link, why)

@@ -178,7 +178,7 @@ class TestForwarding:
         namespace.send("start", [with_id("a")], NOW)
         assert namespace.counts("start", NOW) == Counts()
         message = namespace.store("end").peek(2, 1, NOW)[0]
-        assert (message.sequence_number, message.enqueued_sequence_number) == (2, 2)
+        assert (message.sequence_number, message.enqueued_sequence_number) == (2, 1)
 
     def test_a_subscription_forwards_too(self, namespace: Namespace) -> None:
         namespace.declare_queue("end")

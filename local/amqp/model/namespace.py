@@ -152,11 +152,11 @@ class Namespace:
             if isinstance(entity, Queue):
                 yield from entity.stores
 
-    def _enter(self, entity: Entity, content: Content, now: datetime, hops: int = 0) -> int:
+    def _enter(self, entity: Entity, content: Content, now: datetime) -> int:
         offer = entity.intake.offer(content, now)
         if offer.goes_on:
             number = offer.sequence_number
-            self._arrive(entity, content, number, number, now, hops)
+            self._arrive(entity, content, number, number, now, 0)
         return offer.sequence_number
 
     def _arrive(
@@ -174,7 +174,7 @@ class Namespace:
         for subscription in list(entity.subscriptions.values()):
             own = subscription.intake.next_number()
             bounded = _bounded(content, entity)
-            self._arrive_in_queue(subscription, bounded, own, number, now, hops)
+            self._arrive_in_queue(subscription, bounded, own, sent_number, now, hops)
 
     def _arrive_in_queue(
         self,
@@ -189,18 +189,22 @@ class Namespace:
             queue.enqueue(content, number, sent_number, now)
             return
         try:
-            self._forward(queue.properties.forward_to, content, now, hops + 1)
+            self._forward(queue.properties.forward_to, content, sent_number, now, hops + 1)
         except (EntityNotFound, NotAllowed, _TooManyHops) as refusal:
             message = queue.message(content, number, sent_number, now)
             reason = HOPS_EXCEEDED if isinstance(refusal, _TooManyHops) else TRANSFER_FAILED
             queue.refuse_transfer(message, reason, str(refusal))
 
-    def _forward(self, path: str, content: Content, now: datetime, hops: int) -> None:
+    def _forward(
+        self, path: str, content: Content, sent_number: int, now: datetime, hops: int
+    ) -> None:
         if hops > HOPS_MAX:
             raise _TooManyHops(f"The message was forwarded {HOPS_MAX} times already.")
         entity = self.sendable(path)
         entity.check(content)
-        self._enter(entity, content, now, hops)
+        offer = entity.intake.offer(content, now)
+        if offer.goes_on:
+            self._arrive(entity, content, offer.sequence_number, sent_number, now, hops)
 
 
 class _TooManyHops(Exception):

@@ -1,0 +1,236 @@
+"""The same scenario with the aio and the sync client of azure-servicebus, at the same time.
+
+Each client has a stand-in of its own with a clock that a scenario moves. With the variable
+SERVICE_BUS_EMULATOR set to the connection string of Microsoft's Service Bus emulator, the
+scenarios run against that one; those that need to move the clock, to order faults or to look
+inside are skipped then.
+"""
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from azure.core.pipeline.transport import AioHttpTransport
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from local.amqp import AmqpStandIn, VirtualClock
+from local.amqp.model.entities import Counts
+from local.amqp.model.properties import QueueProperties, TopicProperties
+
+EMULATOR = "SERVICE_BUS_EMULATOR"
+EMULATOR_ADMINISTRATION_PORT = 5300
+WAIT_SECONDS = 5
+NOTHING_SECONDS = 0.3
+"""How long to look for messages that should not be there."""
+
+Scenario = Callable[["Rig"], Awaitable[None]]
+
+
+class Threaded:
+    """A sync object whose methods are awaited: each runs in a thread."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.wrapped, name)
+        if name == "session":
+            return Threaded(found)
+        if not callable(found):
+            return found
+
+        async def call(*args: Any, **options: Any) -> Any:
+            return await asyncio.to_thread(found, *args, **options)
+
+        return call
+
+    async def __aenter__(self) -> "Threaded":
+        await asyncio.to_thread(self.wrapped.__enter__)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await asyncio.to_thread(self.wrapped.__exit__, *exception)
+
+
+class ThreadedClient(Threaded):
+    """A sync client that hands out threaded senders and receivers."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.wrapped, name)
+        return lambda *args, **options: Threaded(found(*args, **options))
+
+
+@dataclass
+class Rig:
+    """One client, and the broker that it talks to: a stand-in, or the emulator when None."""
+
+    client: Any
+    stand_in: AmqpStandIn | None
+    clock: VirtualClock
+    connection_string: str
+
+    async def queue(self, **properties: Any) -> str:
+        """A new queue; properties as of `QueueProperties`."""
+        name = f"queue-{uuid.uuid4().hex[:8]}"
+        wanted = QueueProperties(**properties)
+        if self.stand_in is not None:
+            self.stand_in.namespace.declare_queue(name, wanted)
+        else:
+            async with self._administration() as administration:
+                await administration.create_queue(name, **_as_created(wanted))
+        return name
+
+    async def topic(self, *subscriptions: str, **properties: Any) -> str:
+        """A new topic; properties are those of every subscription."""
+        name = f"topic-{uuid.uuid4().hex[:8]}"
+        wanted = QueueProperties(**properties)
+        if self.stand_in is not None:
+            self.stand_in.namespace.declare_topic(name, TopicProperties())
+            for subscription in subscriptions:
+                self.stand_in.namespace.declare_subscription(name, subscription, wanted)
+            return name
+        async with self._administration() as administration:
+            await administration.create_topic(name)
+            for subscription in subscriptions:
+                await administration.create_subscription(name, subscription, **_as_created(wanted))
+        return name
+
+    def inside(self) -> AmqpStandIn:
+        """The stand-in; skips the test where there is none."""
+        if self.stand_in is None:
+            pytest.skip("needs the stand-in")
+        return self.stand_in
+
+    def advance(self, **by: float) -> None:
+        """Move the clock, as `advance(hours=48)`."""
+        self.inside()
+        self.clock.advance(timedelta(**by))
+
+    def counts(self, path: str) -> Counts:
+        return self.inside().namespace.counts(path, self.clock())
+
+    @asynccontextmanager
+    async def links(self, queue: str, **options: Any) -> AsyncIterator[tuple[Any, Any]]:
+        """A sender to a queue and a receiver from it."""
+        sender = self.client.get_queue_sender(queue)
+        receiver = self.client.get_queue_receiver(queue, **options)
+        async with opened(sender, receiver):
+            yield sender, receiver
+
+    def _administration(self) -> ServiceBusAdministrationClient:
+        host = _endpoint(self.connection_string)
+        string = self.connection_string.replace(host, f"{host}:{EMULATOR_ADMINISTRATION_PORT}", 1)
+        return ServiceBusAdministrationClient.from_connection_string(string, transport=_Http())
+
+
+class _Http(AioHttpTransport):  # type: ignore[misc]
+    """The administration client insists on https; the emulator speaks http."""
+
+    async def send(self, request: Any, **config: Any) -> Any:
+        request.url = request.url.replace("https://", "http://", 1)
+        return await super().send(request, **config)
+
+
+def both(scenario: Scenario) -> Callable[[], Awaitable[None]]:
+    """A test that runs a scenario with either client, both at once."""
+
+    async def test() -> None:
+        await asyncio.gather(_run(scenario, "aio"), _run(scenario, "sync"))
+
+    test.__name__ = scenario.__name__
+    test.__doc__ = scenario.__doc__
+    test.__module__ = scenario.__module__
+    return test
+
+
+async def _run(scenario: Scenario, kind: str) -> None:
+    async with rig(kind) as each:
+        try:
+            await scenario(each)
+        except Exception as error:
+            error.add_note(f"with the {kind} client")
+            raise
+
+
+@asynccontextmanager
+async def rig(kind: str, **options: Any) -> AsyncIterator[Rig]:
+    """A client of either kind. Without keep-alives closing is quicker."""
+    options = {"retry_total": 0, "keep_alive": 0} | options
+    async with AsyncExitStack() as stack:
+        clock = VirtualClock()
+        stand_in = None
+        connection_string = os.environ.get(EMULATOR, "")
+        if not connection_string:
+            stand_in = await stack.enter_async_context(AmqpStandIn(clock=clock))
+            connection_string = stand_in.connection_string
+        client: Any
+        if kind == "aio":
+            client = AsyncServiceBusClient.from_connection_string(connection_string, **options)
+        else:
+            sync = ServiceBusClient.from_connection_string(connection_string, **options)
+            client = ThreadedClient(sync)
+        await stack.enter_async_context(client)
+        yield Rig(client, stand_in, clock, connection_string)
+
+
+@asynccontextmanager
+async def opened(*links: Any) -> AsyncIterator[None]:
+    """Open all at once, and close all at once: either takes the SDK half a second."""
+    await asyncio.gather(*(link.__aenter__() for link in links))
+    try:
+        yield
+    finally:
+        await asyncio.gather(*(link.__aexit__(None, None, None) for link in links))
+
+
+async def received(receiver: Any, count: int) -> list[Any]:
+    """Exactly so many messages, in as many calls as it takes."""
+    messages: list[Any] = []
+    while len(messages) < count:
+        more = await receiver.receive_messages(count - len(messages), max_wait_time=WAIT_SECONDS)
+        assert more, f"{len(messages)} of {count} messages came"
+        messages += more
+    return messages
+
+
+async def nothing_comes(receiver: Any) -> None:
+    found = await receiver.receive_messages(1, max_wait_time=NOTHING_SECONDS)
+    assert [str(each) for each in found] == []
+
+
+async def bodies(receiver: Any, count: int) -> list[str]:
+    """Receive and complete."""
+    messages = await received(receiver, count)
+    for message in messages:
+        await receiver.complete_message(message)
+    return [str(message) for message in messages]
+
+
+def message(body: str | bytes = "body", **properties: Any) -> ServiceBusMessage:
+    return ServiceBusMessage(body, **properties)
+
+
+def _endpoint(connection_string: str) -> str:
+    return connection_string.partition("sb://")[2].partition(";")[0].partition(":")[0].strip("/")
+
+
+def _as_created(properties: QueueProperties) -> dict[str, Any]:
+    created = {
+        "lock_duration": properties.lock_duration,
+        "max_delivery_count": properties.max_delivery_count,
+        "requires_session": properties.requires_session,
+        "requires_duplicate_detection": properties.duplicate_window is not None or None,
+        "duplicate_detection_history_time_window": properties.duplicate_window,
+        "default_message_time_to_live": properties.time_to_live,
+        "dead_lettering_on_message_expiration": properties.dead_letters_expired,
+        "forward_to": properties.forward_to,
+    }
+    return {name: value for name, value in created.items() if value is not None}
