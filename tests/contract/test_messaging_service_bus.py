@@ -1,0 +1,201 @@
+"""The sender over real AMQP: azure-servicebus and a broker on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import azure.servicebus
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiveMode
+
+from local.amqp import AmqpStandIn, faults, in_thread
+from local.amqp.model.properties import QueueProperties
+from shared.adapters.messaging_clients import AioClient
+from shared.adapters.messaging_link import ServiceBusLink
+from shared.adapters.messaging_loading import CarefulLoader, DirectLoader, loader
+from shared.adapters.messaging_sender import BlockingBatchSender, batch_sender
+from shared.connections import ServiceBusConnection
+from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
+from shared.messaging.flows.send import BatchSender
+from shared.messaging.model import Limits, Message, Order, Result
+from shared.messaging.sending import Patience
+from shared.messaging.wire_size import envelope_bytes, message_bytes, section_bytes
+
+LIMIT = 256 * 1024
+QUICK = Patience(pause_seconds=0.001, busy_seconds=0.001)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@pytest.fixture(scope="module")
+def bus() -> Iterator[AmqpStandIn]:
+    with in_thread(AmqpStandIn()) as running:
+        window = timedelta(minutes=10)
+        for queue in ("jobs", "faulty", "exact", "blocking"):
+            running.namespace.declare_queue(queue, QueueProperties(duplicate_window=window))
+        running.namespace.declare_topic("news")
+        running.namespace.declare_subscription("news", "all")
+        yield running
+
+
+@pytest.fixture
+def connection(bus: AmqpStandIn) -> ServiceBusConnection:
+    return ServiceBusConnection("Bus", bus.connection_string)
+
+
+def received(
+    connection: ServiceBusConnection, count: int, path: str
+) -> list[ServiceBusReceivedMessage]:
+    """All that is there: ``count`` messages, and whatever follows them."""
+    found: list[ServiceBusReceivedMessage] = []
+    mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
+    topic, _, subscription = path.partition("/")
+    with ServiceBusClient.from_connection_string(connection.connection_string) as client:
+        if subscription:
+            receiver = client.get_subscription_receiver(topic, subscription, receive_mode=mode)
+        else:
+            receiver = client.get_queue_receiver(path, receive_mode=mode)
+        with receiver:
+            while len(found) < count and (batch := receiver.receive_messages(2000, 2)):
+                found += batch
+            found += receiver.receive_messages(10, max_wait_time=0.2)
+    return found
+
+
+async def send(sender: BatchSender, messages: list[Message], order: Order = Order.KEPT) -> Result:
+    try:
+        return await sender.send(messages, order)
+    finally:
+        await sender.link.close()
+
+
+async def test_what_is_received_is_what_was_sent(connection: ServiceBusConnection) -> None:
+    message = Message(
+        b"body",
+        "id",
+        correlation_id="c",
+        content_type="text/plain",
+        subject="s",
+        time_to_live=timedelta(hours=1),
+        application_properties={"n": 2**40, "text": "ü", "yes": True, "half": 0.5},
+    )
+    await send(batch_sender(connection, "jobs", now), [message, Message("second", "id2")])
+    first, second = await asyncio.to_thread(received, connection, 2, "jobs")
+    assert (b"".join(first.body), b"".join(second.body)) == (b"body", b"second")
+    assert (first.message_id, first.correlation_id, first.subject) == ("id", "c", "s")
+    assert (first.content_type, first.time_to_live) == ("text/plain", timedelta(hours=1))
+    read = {b"n": 2**40, b"text": "ü".encode(), b"yes": True, b"half": 0.5}
+    assert first.application_properties == read
+
+
+# The client leaves the sockets of broken connections to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_ten_thousand_messages_arrive_once_and_in_order_whatever_the_link_does(
+    bus: AmqpStandIn, connection: ServiceBusConnection
+) -> None:
+    randomly = random.Random(11)
+    sizes = [min(60_000, int(randomly.lognormvariate(6.5, 1.2))) for _ in range(10_000)]
+    messages = [Message(bytes(size), f"m{place}") for place, size in enumerate(sizes)]
+    bus.faults.arm(faults.size_exceeded("faulty"), skip=3)
+    bus.faults.arm(faults.drop_after_accept("faulty"), skip=8)
+    bus.faults.arm(faults.throttle("faulty"), skip=12, times=2)
+    bus.faults.arm(faults.drop_before_accept("faulty"), skip=18)
+    result = await send(batch_sender(connection, "faulty", now, patience=QUICK), messages)
+    assert (result.sent, result.refused) == (10_000, ())
+    assert result.retries == 5
+    assert result.resent_unknown > 0
+    arrived = await asyncio.to_thread(received, connection, 10_000, "faulty")
+    assert [m.message_id for m in arrived] == [m.message_id for m in messages]
+    assert [sum(map(len, m.body)) for m in arrived] == sizes
+
+
+def filling(surplus: int) -> list[Message]:
+    """Two messages whose batch has exactly the limit's size, and so many bytes more."""
+    first, empty = Message(bytes(100_000), "first"), Message(bytes(300), "second")
+    used = envelope_bytes(first) + section_bytes(message_bytes(first))
+    room = LIMIT - used - section_bytes(message_bytes(empty)) + 300
+    return [first, Message(bytes(room + surplus), "second")]
+
+
+async def test_a_batch_may_be_as_large_as_the_limit_to_the_byte(
+    connection: ServiceBusConnection,
+) -> None:
+    full = await send(batch_sender(connection, "exact", now), filling(0))
+    assert (full.batches, full.bytes, full.retries) == (1, LIMIT, 0)
+    renamed = [m._replace(message_id=f"{m.message_id}2"[1:]) for m in filling(1)]
+    more = await send(batch_sender(connection, "exact", now), renamed)
+    assert (more.batches, more.retries) == (2, 0)
+
+
+async def test_a_batch_beyond_the_limit_is_refused_by_the_service(
+    connection: ServiceBusConnection,
+) -> None:
+    sender = batch_sender(connection, "exact", now)
+    await sender.send([Message(b"", "opens")])
+    assert sender.limits == Limits(LIMIT)
+    sender.limits = Limits(LIMIT + 1)
+    messages = [m._replace(message_id=f"{m.message_id}3"[1:]) for m in filling(1)]
+    result = await send(sender, messages)
+    assert (result.batches, result.retries) == (2, 1)
+
+
+def test_programs_without_an_event_loop_send_the_same(connection: ServiceBusConnection) -> None:
+    messages = [Message(bytes(5000), f"b{place}") for place in range(300)]
+    seen: list[int] = []
+    with BlockingBatchSender(connection, "blocking", now, patience=QUICK) as sender:
+        result = sender.send(messages, on_progress=lambda progress: seen.append(progress.sent))
+    assert (result.sent, result.batches, seen[-1]) == (300, 6, 300)
+    arrived = received(connection, 300, "blocking")
+    assert [m.message_id for m in arrived] == [m.message_id for m in messages]
+
+
+def test_topics_take_batches_too(connection: ServiceBusConnection) -> None:
+    with BlockingBatchSender(connection, "news", now, topic=True) as sender:
+        sender.send([Message("one", "1"), Message("two", "2")])
+    arrived = received(connection, 2, "news/all")
+    assert [str(m) for m in arrived] == ["one", "two"]
+
+
+async def test_an_unknown_version_of_the_client_encodes_by_itself(
+    connection: ServiceBusConnection,
+) -> None:
+    assert isinstance(loader(now, "7.16.0"), CarefulLoader)
+    assert isinstance(loader(now, "8.0.0b1"), CarefulLoader)
+    link = ServiceBusLink(AioClient(connection, "jobs", topic=False), loader(now, "7.16.0"))
+    messages = [Message(bytes(900), f"c{place}") for place in range(600)]
+    result = await send(BatchSender(link, asyncio.sleep, lambda: "call", QUICK), messages)
+    assert (result.sent, result.batches, result.retries) == (600, 3, 0)
+    arrived = await asyncio.to_thread(received, connection, 600, "jobs")
+    assert [m.message_id for m in arrived] == [m.message_id for m in messages]
+
+
+def test_the_installed_and_the_pinned_client_are_of_a_version_that_is_filled_directly() -> None:
+    assert isinstance(loader(now, azure.servicebus.__version__), DirectLoader)
+    pins = (Path(__file__).parents[2] / "requirements.txt").read_text().splitlines()
+    (pin,) = (line for line in pins if line.startswith("azure-servicebus=="))
+    assert isinstance(loader(now, pin.partition("==")[2]), DirectLoader)
+
+
+async def test_a_queue_that_is_not_there_is_named_and_not_tried_for_minutes(
+    connection: ServiceBusConnection,
+) -> None:
+    with pytest.raises((LinkFailed, SendingStopped), match="'nowhere' could not be found"):
+        await send(batch_sender(connection, "nowhere", now), [Message(b"")])
+
+
+async def test_a_message_beyond_the_links_limit_is_refused_before_anything_is_sent(
+    bus: AmqpStandIn, connection: ServiceBusConnection
+) -> None:
+    before = bus.namespace.counts("jobs", now())
+    with pytest.raises(MessagesTooLarge, match="huge"):
+        await send(
+            batch_sender(connection, "jobs", now),
+            [Message(b"small"), Message(bytes(LIMIT), "huge")],
+        )
+    assert bus.namespace.counts("jobs", now()) == before
