@@ -4,9 +4,8 @@ In an interval that ends with a backlog all instances were busy, so  arrivals = 
 μ·n·minutes. An interval that ends with an empty queue tells only that no more came than could be
 served; the least is taken, none beyond what is seen. So quiet times are replayed too quiet.
 
-The record: the decision log says of each decision the time, the capacity, and in the evidence of
-rules that give it (``metric`` and ``latest``, as ``Threshold`` does) the backlog that was seen. Of
-other rules there are only the samples that the state still keeps.
+The record: the decision log says of each decision the time, the capacity, and the sample that led
+to it. The rate of an instance is what the app has learned, where it is not given.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from backtest.errors import NoHistory
 from backtest.workload import FILLED_MINUTES_MAX, Workload
 from local.traces import MINUTE
 from shared.autoscaling import Resource
+from shared.autoscaling.learning import known_service
 from shared.autoscaling.model import CAPACITY_METRIC, EntryKind, LogEntry, ScalingState
 from shared.autoscaling.ports import StateStore
 from shared.settings import SettingsError, parse
@@ -46,9 +46,14 @@ class Point:
 
 def load_history(resource: Resource, rate: float | None) -> Workload:
     """Read from the table that AzureWebJobsStorage names. Raises NoHistory."""
-    if rate is None:
-        raise NoHistory("a record does not tell how fast an instance works: give --instance-rate")
     entries, state = asyncio.run(_read(resource.name))
+    known = known_service(resource.service, state.learned).rate_per_instance_minute
+    rate = known if rate is None else rate
+    if rate is None:
+        raise NoHistory(
+            f"{resource.name}: the app has not learned yet how fast an instance works: give "
+            "--instance-rate"
+        )
     return workload_from(resource, points_of(resource, entries, state), rate)
 
 
@@ -81,11 +86,10 @@ def points_of(resource: Resource, entries: Sequence[LogEntry], state: ScalingSta
         raise NoHistory(f"no metric of {resource.name} counts waiting items")
     found: dict[datetime, Point] = {}
     for entry in entries:
-        latest = entry.evidence.get("latest")
-        if entry.kind is not EntryKind.DECISION or entry.evidence.get("metric") != metric:
+        if entry.kind is not EntryKind.DECISION or entry.metric != metric:
             continue
-        if entry.current is not None and isinstance(latest, int | float):
-            found[entry.time] = Point(entry.time, float(latest), entry.current)
+        if entry.current is not None and entry.value is not None:
+            found[entry.time] = Point(entry.time, entry.value, entry.current)
     for point in _kept(state, metric):
         found.setdefault(point.time, point)
     return sorted(found.values(), key=lambda point: point.time)
@@ -109,8 +113,8 @@ def workload_from(resource: Resource, points: Sequence[Point], rate: float) -> W
     """Arrivals per minute, each interval spread evenly; longer gaps are cut out."""
     if len(points) < 2:
         raise NoHistory(
-            f"{resource.name}: {len(points)} recorded backlogs, at least 2 are needed; rules have "
-            "to give 'metric' and 'latest' in their evidence, as Threshold does"
+            f"{resource.name}: {len(points)} recorded backlogs, at least 2 are needed; is the "
+            "name right, and has the app been running?"
         )
     start = points[0].time.replace(second=0, microsecond=0)
     minutes = -(-(points[-1].time - start) // MINUTE)

@@ -116,6 +116,8 @@ def log_row(entry: LogEntry) -> Row:
         "candidates": _candidates_text(entry.candidates),
         "evidence": _evidence_text(entry.evidence),
         "counterfactual": _text(str(entry.counterfactual)),
+        "metric": entry.metric or None,
+        "value": entry.value,
     }
     row |= _pieces("body", entry.body)
     return {key: value for key, value in row.items() if value is not None}
@@ -136,6 +138,8 @@ def log_entry(row: Mapping[str, Any]) -> LogEntry:
         candidates=tuple(Recommendation(**c) for c in json.loads(row["candidates"])),
         evidence=json.loads(row["evidence"]),
         counterfactual=row.get("counterfactual", ""),
+        metric=row.get("metric", ""),
+        value=row.get("value"),
         body=_joined("body", row),
     )
 

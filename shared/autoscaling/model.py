@@ -471,5 +471,8 @@ class LogEntry:
     candidates: tuple[Recommendation, ...] = ()
     evidence: Evidence = field(default_factory=lambda: NOTHING)
     counterfactual: str = ""
+    metric: str = ""
+    """Name and value of the sample that led to a decision."""
+    value: float | None = None
     body: str = ""
     """The whole message, where the entry tells of a message that could not be processed."""

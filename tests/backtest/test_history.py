@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import uuid
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +15,20 @@ from backtest.arena import as_schedule
 from backtest.errors import NoHistory
 from backtest.history import Point, points_of, read_record, workload_from
 from backtest.outcome import course
+from local.azurite import Azurite
 from shared.adapters.memory import MemoryStateStore
+from shared.adapters.table_state import TableStateStore
 from shared.autoscaling import StorageQueue, Threshold
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.model import (
+    CAPACITY_METRIC,
+    EntryKind,
+    LogEntry,
+    Metric,
+    MetricValue,
+    ScalingState,
+)
+from shared.connections import StorageConnection
 from tests.backtest.arenas import START, CommandLine, arena
 from tests.builders import resource
 
@@ -73,7 +87,12 @@ def test_too_short_a_record_is_named() -> None:
         workload_from(ONE, points([5], 1), rate=10)
 
 
-def test_a_record_needs_a_rate(backtest: CommandLine, tmp_path: object) -> None:
+def test_a_record_needs_a_rate(backtest: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: object) -> tuple[list[object], ScalingState]:
+        return [], ScalingState()
+
+    monkeypatch.setattr("backtest.history.read_record", nothing)
+    monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
     code, _, err = backtest.run("--from-history", "demo-plan")
     assert code == 2
     assert "give --instance-rate" in err
@@ -90,3 +109,48 @@ def test_a_store_that_does_not_answer_is_named(
     code, _, err = backtest.run("--from-history", "demo-plan", "--instance-rate", "10")
     assert code == 2
     assert "the record of demo-plan cannot be read: ConnectionError: refused" in err
+
+
+def test_what_the_app_wrote_into_a_real_table_is_replayed(
+    backtest: CommandLine, azurite: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"plan-{uuid.uuid4().hex[:8]}"
+    rules = tmp_path / "rules.py"
+    rules.write_text(RULES.format(name=name))
+    asyncio.run(record_four_minutes(azurite.connection_string, name))
+    monkeypatch.setenv("AzureWebJobsStorage", azurite.connection_string)
+    words = ("--from-history", name, "--instance-rate", "10", "--rules", str(rules), "--json")
+    code, out, err = backtest.run(*words)
+    assert (code, err) == (0, "")
+    trace = json.loads(out)["trace"]
+    assert trace["arrivals"] == pytest.approx(90, rel=0.2)  # 3 minutes of 2 instances, and growth
+    assert any("recorded backlogs at 10 items" in notice for notice in trace["notices"])
+
+
+RULES = """
+from shared.autoscaling import AppServicePlan, Resource, StorageQueue, Threshold
+
+def resources(settings):
+    plan = AppServicePlan("00000000-0000-0000-0000-000000000001", "group", "{name}")
+    jobs = {{"jobs": StorageQueue("jobs")}}
+    return [Resource("{name}", plan, jobs, Threshold("jobs", 1000, 0))]
+"""
+
+
+async def record_four_minutes(connection_string: str, name: str) -> None:
+    """Decisions as the app writes them, a minute apart by the times that they bear."""
+    store = TableStateStore(StorageConnection("Storage", connection_string))
+    for minute, backlog in enumerate([30.0, 40, 50, 60]):
+        line = LogEntry(
+            resource_name=name,
+            time=START + timedelta(minutes=minute),
+            kind=EntryKind.DECISION,
+            entry_id=f"jobs-{minute}",
+            reason="hold",
+            current=2,
+            desired=2,
+            metric="jobs",
+            value=backlog,
+        )
+        await store.record(line)
+    await store.close()

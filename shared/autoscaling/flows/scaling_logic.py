@@ -88,6 +88,8 @@ def _entry(metric: Metric, decision: Decision, epoch: int | None) -> LogEntry:
         candidates=decision.candidates,
         evidence=decision.evidence,
         counterfactual=decision.counterfactual,
+        metric=metric.name,
+        value=metric.value.value,
     )
 
 
