@@ -11,7 +11,7 @@ from importlib import import_module
 
 from bench.measurement import Measurement
 
-GROUPS = ("decide", "round_trips", "collect", "host", "backtest")
+GROUPS = ("decide", "round_trips", "collect", "host", "backtest", "messaging")
 
 
 def unknown(names: Iterable[str]) -> Sequence[str]:

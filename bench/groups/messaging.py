@@ -1,0 +1,107 @@
+"""messaging: how fast batches are made, beside the client's own way, and how few they are."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from bench.measurement import Measurement
+from bench.repeats import calls_per_second
+from shared.adapters.messaging_loading import DirectLoader
+from shared.messaging.model import Batch, Cargo, Limits, Message, Order, Parcel
+from shared.messaging.packing import cargo_of, pack
+
+LIMITS = Limits(256 * 1024)
+BODY_BYTES = (100, 1024, 10_240)
+SEED = 7
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LOADER = DirectLoader(lambda: NOW)
+ADD_MESSAGE = "baseline: ServiceBusMessage and add_message, the same messages into batches as full"
+BOUND = "bytes of all messages over the limit, rounded up"
+
+Row = tuple[bytes, str, dict[str, str | int]]
+"""Body, message id and properties: what a program has before it makes a message."""
+
+SHAPES: dict[str, Callable[[random.Random], int]] = {
+    "uniform_100B_2KB": lambda r: r.randint(100, 2000),
+    "lognormal_2KB": lambda r: min(200_000, int(r.lognormvariate(7.6, 1))),
+    "lognormal_20KB": lambda r: min(200_000, int(r.lognormvariate(9.9, 1))),
+}
+
+
+def measure(repeats: int = 5, count: int = 4_000) -> Iterator[Measurement]:
+    """Messages a second into full batches, and batches beside their lower bound."""
+    for body_bytes in BODY_BYTES:
+        yield _filling(body_bytes, repeats, count)
+    for name, shape in SHAPES.items():
+        cargo = _cargo(shape, 5 * count)
+        yield _number_of_batches(f"free_{name}", cargo, Order.FREE, "ratio ≤ 1.01")
+        yield _number_of_batches(f"kept_{name}", cargo, Order.KEPT, "")
+
+
+def _filling(body_bytes: int, repeats: int, count: int) -> Measurement:
+    rows = _rows(body_bytes, count)
+    assert 0 <= _direct(rows) - _by_add_message(rows) <= 1, "not the same work"
+    direct, by_client = calls_per_second(
+        (lambda: _direct(rows), lambda: _by_add_message(rows)), repeats=repeats, calls=1
+    )
+    return Measurement(
+        f"messaging.fill_{body_bytes}B",
+        direct * count,
+        "messages/s",
+        by_client * count,
+        "ratio ≥ 15",
+        ADD_MESSAGE,
+    )
+
+
+def _direct(rows: Sequence[Row]) -> int:
+    """How many batches; each is given up when it is full, as after sending it."""
+    messages = [
+        Message(body, message_id, content_type="application/json", application_properties=values)
+        for body, message_id, values in rows
+    ]
+    parcels = LOADER.prepare(messages)
+    chunks = pack(range(len(parcels)), cargo_of(parcels), LIMITS, Order.KEPT)
+    for chunk in chunks:
+        batch = ServiceBusMessageBatch(LIMITS.batch_bytes)
+        LOADER.fill(batch, Batch([parcels[p] for p in chunk.positions], chunk.wire_bytes))
+    return len(chunks)
+
+
+def _by_add_message(rows: Sequence[Row]) -> int:
+    batch, count = ServiceBusMessageBatch(LIMITS.batch_bytes), 1
+    for body, message_id, values in rows:
+        message = ServiceBusMessage(
+            body,
+            message_id=message_id,
+            content_type="application/json",
+            application_properties=dict(values.items()),
+        )
+        try:
+            batch.add_message(message)
+        except MessageSizeExceededError:
+            batch, count = ServiceBusMessageBatch(LIMITS.batch_bytes), count + 1
+            batch.add_message(message)
+    return count
+
+
+def _number_of_batches(name: str, cargo: Cargo, order: Order, aim: str) -> Measurement:
+    chunks = pack(range(len(cargo.parcels)), cargo, LIMITS, order)
+    bound = math.ceil(sum(cargo.sections) / LIMITS.batch_bytes)
+    return Measurement(f"messaging.batches_{name}", len(chunks), "batches", bound, aim, BOUND)
+
+
+def _rows(body_bytes: int, count: int) -> list[Row]:
+    body = random.Random(SEED).randbytes(body_bytes)
+    return [(body, f"m-{number:08d}", {"kind": "v", "number": number}) for number in range(count)]
+
+
+def _cargo(shape: Callable[[random.Random], int], count: int) -> Cargo:
+    randomly = random.Random(SEED)
+    return cargo_of([Parcel(Message(None, f"m{n}"), shape(randomly)) for n in range(count)])
