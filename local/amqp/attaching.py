@@ -34,6 +34,10 @@ class Attaching:
         self.sources: dict[Link, Source] = {}
         self._replies: dict[tuple[Session, str], ReplySource] = {}
 
+    @property
+    def waiting_count(self) -> int:
+        return sum(isinstance(source, SessionWait) for source in self.sources.values())
+
     def open(self, link: Link) -> None:
         """Attach a link that the client has opened, or refuse it."""
         link.source.copy(link.remote_source)

@@ -59,8 +59,8 @@ def close_link(link: Link, why: proton.Condition) -> None:
 def refuse_link(link: Link, why: proton.Condition) -> None:
     """Attach without the terminus that was asked for, then detach with the reason.
 
-    Source: OASIS AMQP 1.0, part 2, section 2.6.3 (refusing a link). The SDKs take the attach
-    for ready, so it is the first operation on the link that raises.
+    Source: OASIS AMQP 1.0, part 2, section 2.6.3 (refusing a link). The SDKs may
+    take the attach for ready; then it is the first operation on the link that raises.
     """
     refused = link.source if link.is_sender else link.target
     refused.type = Terminus.UNSPECIFIED

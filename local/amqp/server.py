@@ -55,6 +55,11 @@ class AmqpStandIn:
     def connection_count(self) -> int:
         return len(self._connections)
 
+    @property
+    def waiting_count(self) -> int:
+        """Receivers that wait for a free session."""
+        return sum(connection.links.waiting_count for connection in self._connections)
+
     def drop_connections(self) -> None:
         """Break all connections at once, as a network does."""
         for connection in list(self._connections):

@@ -9,13 +9,15 @@ inside are skipped then.
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
@@ -30,6 +32,8 @@ EMULATOR_ADMINISTRATION_PORT = 5300
 WAIT_SECONDS = 5
 NOTHING_SECONDS = 0.3
 """How long to look for messages that should not be there."""
+
+THREADS_MAX = 64
 
 Scenario = Callable[["Rig"], Awaitable[None]]
 
@@ -76,6 +80,7 @@ class Rig:
     stand_in: AmqpStandIn | None
     clock: VirtualClock
     connection_string: str
+    stack: AsyncExitStack
 
     async def queue(self, **properties: Any) -> str:
         """A new queue; properties as of `QueueProperties`."""
@@ -117,13 +122,18 @@ class Rig:
     def counts(self, path: str) -> Counts:
         return self.inside().namespace.counts(path, self.clock())
 
-    @asynccontextmanager
-    async def links(self, queue: str, **options: Any) -> AsyncIterator[tuple[Any, Any]]:
+    async def open(self, *links: Any) -> None:
+        """Open all at once; they are closed after the test, together with everything."""
+        for link in links:
+            self.stack.push_async_exit(link)
+        await asyncio.gather(*(link.__aenter__() for link in links))
+
+    async def links(self, queue: str, **options: Any) -> tuple[Any, Any]:
         """A sender to a queue and a receiver from it."""
         sender = self.client.get_queue_sender(queue)
         receiver = self.client.get_queue_receiver(queue, **options)
-        async with opened(sender, receiver):
-            yield sender, receiver
+        await self.open(sender, receiver)
+        return sender, receiver
 
     def _administration(self) -> ServiceBusAdministrationClient:
         host = _endpoint(self.connection_string)
@@ -140,45 +150,71 @@ class _Http(AioHttpTransport):  # type: ignore[misc]
 
 
 def both(scenario: Scenario) -> Callable[[], Awaitable[None]]:
-    """A test that runs a scenario with either client, both at once."""
+    """A test that runs a scenario with either client, both at once.
+
+    The scenarios of a module run side by side, started by the fixture `side_by_side`: they wait
+    for the SDK most of the time, which takes half a second to open a link and one to close it.
+    """
 
     async def test() -> None:
+        await _running.pop(test)
+
+    async def run() -> None:
         await asyncio.gather(_run(scenario, "aio"), _run(scenario, "sync"))
 
     test.__name__ = scenario.__name__
     test.__doc__ = scenario.__doc__
     test.__module__ = scenario.__module__
+    _scenarios[test] = run
     return test
 
 
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def side_by_side(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Start all scenarios of the module that are to be tested."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS_MAX))
+    for item in request.session.items:
+        test = getattr(item, "function", None)
+        if test in _scenarios and item.path == request.path:
+            _running[test] = asyncio.create_task(_scenarios[test]())
+    yield
+    for left in _running.values():  # of tests that were not run after all
+        left.cancel()
+    await asyncio.gather(*_running.values(), return_exceptions=True)
+    _running.clear()
+
+
+Test = Callable[[], Awaitable[None]]
+_scenarios: dict[Test, Callable[[], Coroutine[None, None, None]]] = {}
+_running: dict[Test, asyncio.Task[None]] = {}
+
+
 async def _run(scenario: Scenario, kind: str) -> None:
-    async with rig(kind) as each:
+    async with AsyncExitStack() as stack:
         try:
-            await scenario(each)
+            await scenario(await rig(stack, kind))
         except Exception as error:
             error.add_note(f"with the {kind} client")
             raise
 
 
-@asynccontextmanager
-async def rig(kind: str, **options: Any) -> AsyncIterator[Rig]:
-    """A client of either kind. Without keep-alives closing is quicker."""
+async def rig(stack: AsyncExitStack, kind: str, **options: Any) -> Rig:
+    """A client of either kind, closed with the stack. Without keep-alives it closes quicker."""
     options = {"retry_total": 0, "keep_alive": 0} | options
-    async with AsyncExitStack() as stack:
-        clock = VirtualClock()
-        stand_in = None
-        connection_string = os.environ.get(EMULATOR, "")
-        if not connection_string:
-            stand_in = await stack.enter_async_context(AmqpStandIn(clock=clock))
-            connection_string = stand_in.connection_string
-        client: Any
-        if kind == "aio":
-            client = AsyncServiceBusClient.from_connection_string(connection_string, **options)
-        else:
-            sync = ServiceBusClient.from_connection_string(connection_string, **options)
-            client = ThreadedClient(sync)
-        await stack.enter_async_context(client)
-        yield Rig(client, stand_in, clock, connection_string)
+    clock = VirtualClock()
+    stand_in = None
+    connection_string = os.environ.get(EMULATOR, "")
+    if not connection_string:
+        stand_in = await stack.enter_async_context(AmqpStandIn(clock=clock))
+        connection_string = stand_in.connection_string
+    client: Any
+    if kind == "aio":
+        client = AsyncServiceBusClient.from_connection_string(connection_string, **options)
+    else:
+        sync = ServiceBusClient.from_connection_string(connection_string, **options)
+        client = ThreadedClient(sync)
+    await stack.enter_async_context(client)
+    return Rig(client, stand_in, clock, connection_string, stack)
 
 
 @asynccontextmanager
@@ -199,6 +235,18 @@ async def received(receiver: Any, count: int) -> list[Any]:
         assert more, f"{len(messages)} of {count} messages came"
         messages += more
     return messages
+
+
+async def first_message(rig: Rig, receiver: Any) -> None:
+    """Open and receive: a link that is refused may look open until it is used."""
+    await rig.open(receiver)
+    await receiver.receive_messages(1, max_wait_time=1)
+
+
+async def first_send(rig: Rig, sender: Any) -> None:
+    """Open and send, likewise."""
+    await rig.open(sender)
+    await sender.send_messages(message())
 
 
 async def nothing_comes(receiver: Any) -> None:

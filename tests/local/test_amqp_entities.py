@@ -6,7 +6,21 @@ import pytest
 from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.exceptions import MessageNotFoundError, MessagingEntityNotFoundError
 
-from tests.local.amqp_rig import Rig, bodies, both, message, nothing_comes, opened, received
+from tests.local.amqp_rig import (
+    Rig,
+    bodies,
+    both,
+    first_message,
+    message,
+    nothing_comes,
+    received,
+    side_by_side,
+)
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.usefixtures(side_by_side.__name__),
+]
 
 WINDOW = timedelta(hours=48)
 
@@ -17,10 +31,10 @@ async def test_every_subscription_gets_every_message(rig: Rig) -> None:
     sender = rig.client.get_topic_sender(topic)
     mail = rig.client.get_subscription_receiver(topic, "mail")
     log = rig.client.get_subscription_receiver(topic, "log")
-    async with opened(sender, mail, log):
-        await sender.send_messages([message("a"), message("b")])
-        assert await bodies(mail, 2) == ["a", "b"]
-        assert await bodies(log, 2) == ["a", "b"]
+    await rig.open(sender, mail, log)
+    await sender.send_messages([message("a"), message("b")])
+    assert await bodies(mail, 2) == ["a", "b"]
+    assert await bodies(log, 2) == ["a", "b"]
 
 
 @both
@@ -31,19 +45,18 @@ async def test_a_subscription_has_dead_letters_of_its_own(rig: Rig) -> None:
     dead = rig.client.get_subscription_receiver(
         topic, "mail", sub_queue=ServiceBusSubQueue.DEAD_LETTER
     )
-    async with opened(sender, mail, dead):
-        await sender.send_messages(message("a"))
-        (each,) = await received(mail, 1)
-        await mail.dead_letter_message(each, reason="why")
-        assert await bodies(dead, 1) == ["a"]
+    await rig.open(sender, mail, dead)
+    await sender.send_messages(message("a"))
+    (each,) = await received(mail, 1)
+    await mail.dead_letter_message(each, reason="why")
+    assert await bodies(dead, 1) == ["a"]
 
 
 @both
 async def test_a_subscription_that_is_not_there_is_not_found(rig: Rig) -> None:
     topic = await rig.topic("mail")
     with pytest.raises(MessagingEntityNotFoundError):
-        async with opened(receiver := rig.client.get_subscription_receiver(topic, "none")):
-            await receiver.receive_messages(1, max_wait_time=1)
+        await first_message(rig, rig.client.get_subscription_receiver(topic, "none"))
 
 
 @both
@@ -51,71 +64,72 @@ async def test_messages_are_forwarded_and_keep_the_number_they_were_sent_with(ri
     end = await rig.queue()
     start = await rig.queue(forward_to=end)
     sender = rig.client.get_queue_sender(start)
-    async with rig.links(end) as (end_sender, receiver), opened(sender):
-        await end_sender.send_messages(message("first"))
-        await sender.send_messages(message("forwarded", message_id="m"))
-        first, forwarded = await received(receiver, 2)
-        assert (str(first), str(forwarded)) == ("first", "forwarded")
-        assert (forwarded.sequence_number, forwarded.enqueued_sequence_number) == (2, 1)
-        assert forwarded.message_id == "m"
+    end_sender, receiver = await rig.links(end)
+    await rig.open(sender)
+    await end_sender.send_messages(message("first"))
+    await sender.send_messages(message("forwarded", message_id="m"))
+    first, forwarded = await received(receiver, 2)
+    assert (str(first), str(forwarded)) == ("first", "forwarded")
+    assert (forwarded.sequence_number, forwarded.enqueued_sequence_number) == (2, 1)
+    assert forwarded.message_id == "m"
 
 
 @both
 async def test_a_scheduled_message_comes_at_its_time(rig: Rig) -> None:
     queue = await rig.queue()
-    async with rig.links(queue) as (sender, receiver):
-        due = rig.clock() + timedelta(hours=24)
-        (number,) = await sender.schedule_messages(message("by call"), due)
-        await sender.send_messages(message("by property", scheduled_enqueue_time_utc=due))
-        await nothing_comes(receiver)
-        peeked = await receiver.peek_messages(9)
-        assert [each.state.name for each in peeked] == ["SCHEDULED", "SCHEDULED"]
-        assert peeked[0].sequence_number == number
-        rig.advance(hours=24)
-        first, second = await received(receiver, 2)
-        assert (str(first), str(second)) == ("by call", "by property")
-        assert first.enqueued_time_utc - due < timedelta(milliseconds=1)
-        assert first.sequence_number > number
+    sender, receiver = await rig.links(queue)
+    due = rig.clock() + timedelta(hours=24)
+    (number,) = await sender.schedule_messages(message("by call"), due)
+    await sender.send_messages(message("by property", scheduled_enqueue_time_utc=due))
+    await nothing_comes(receiver)
+    peeked = await receiver.peek_messages(9)
+    assert [each.state.name for each in peeked] == ["SCHEDULED", "SCHEDULED"]
+    assert peeked[0].sequence_number == number
+    rig.advance(hours=24)
+    first, second = await received(receiver, 2)
+    assert (str(first), str(second)) == ("by call", "by property")
+    assert first.enqueued_time_utc - due < timedelta(milliseconds=1)
+    assert first.sequence_number > number
 
 
 @both
 async def test_a_cancelled_message_never_comes(rig: Rig) -> None:
     queue = await rig.queue()
-    async with rig.links(queue) as (sender, receiver):
-        due = rig.clock() + timedelta(hours=1)
-        numbers = await sender.schedule_messages([message(each) for each in "abc"], due)
-        await sender.cancel_scheduled_messages([numbers[0], numbers[2]])
-        with pytest.raises(MessageNotFoundError):
-            await sender.cancel_scheduled_messages(numbers[0])
-        rig.advance(hours=1)
-        assert await bodies(receiver, 1) == ["b"]
-        await nothing_comes(receiver)
+    sender, receiver = await rig.links(queue)
+    due = rig.clock() + timedelta(hours=1)
+    numbers = await sender.schedule_messages([message(each) for each in "abc"], due)
+    await sender.cancel_scheduled_messages([numbers[0], numbers[2]])
+    with pytest.raises(MessageNotFoundError):
+        await sender.cancel_scheduled_messages(numbers[0])
+    rig.advance(hours=1)
+    assert await bodies(receiver, 1) == ["b"]
+    await nothing_comes(receiver)
 
 
 @both
 async def test_an_id_comes_in_once_in_a_window_of_two_days(rig: Rig) -> None:
     queue = await rig.queue(duplicate_window=WINDOW)
-    async with rig.links(queue) as (sender, receiver):
-        for hours in (0, 24, 23.9):  # 47.9 h after the first
-            rig.advance(hours=hours)
-            await sender.send_messages(message("once", message_id="same"))
-        await sender.send_messages(message("other", message_id="other"))
-        rig.advance(hours=0.1)
-        await sender.send_messages(message("again", message_id="same"))
-        assert await bodies(receiver, 3) == ["once", "other", "again"]
+    sender, receiver = await rig.links(queue)
+    for hours in (0, 24, 23.9):  # 47.9 h after the first
+        rig.advance(hours=hours)
+        await sender.send_messages(message("once", message_id="same"))
+    await sender.send_messages(message("other", message_id="other"))
+    rig.advance(hours=0.1)
+    await sender.send_messages(message("again", message_id="same"))
+    assert await bodies(receiver, 3) == ["once", "other", "again"]
 
 
 @both
 async def test_a_scheduled_duplicate_is_known_when_it_is_sent(rig: Rig) -> None:
     queue = await rig.queue(duplicate_window=WINDOW)
-    async with rig.links(queue) as (sender, receiver):
-        due = rig.clock() + timedelta(hours=24)
-        for _ in range(3):
-            await sender.schedule_messages(message("day", message_id="dataset:day"), due)
-        assert rig.counts(queue).scheduled == 1
-        rig.advance(hours=25)
-        assert await bodies(receiver, 1) == ["day"]
-        await nothing_comes(receiver)
+    sender, receiver = await rig.links(queue)
+    due = rig.clock() + timedelta(hours=24)
+    for _ in range(3):
+        await sender.schedule_messages(message("day", message_id="dataset:day"), due)
+    assert rig.counts(queue).scheduled == 1
+    rig.advance(hours=25)
+    assert await bodies(receiver, 1) == ["day"]
+    await nothing_comes(receiver)
 
 
 @both
@@ -123,11 +137,11 @@ async def test_a_topic_can_be_scheduled_to(rig: Rig) -> None:
     topic = await rig.topic("mail")
     sender = rig.client.get_topic_sender(topic)
     mail = rig.client.get_subscription_receiver(topic, "mail")
-    async with opened(sender, mail):
-        await sender.schedule_messages(message("later"), rig.clock() + timedelta(hours=1))
-        await nothing_comes(mail)
-        rig.advance(hours=1)
-        assert await bodies(mail, 1) == ["later"]
+    await rig.open(sender, mail)
+    await sender.schedule_messages(message("later"), rig.clock() + timedelta(hours=1))
+    await nothing_comes(mail)
+    rig.advance(hours=1)
+    assert await bodies(mail, 1) == ["later"]
 
 
 @both
@@ -136,6 +150,6 @@ async def test_what_cannot_be_forwarded_is_in_the_transfer_dead_letters(rig: Rig
     rig.inside()  # the emulator refuses to create such a queue
     sender = rig.client.get_queue_sender(queue)
     dead = rig.client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.TRANSFER_DEAD_LETTER)
-    async with opened(sender, dead):
-        await sender.send_messages(message("lost"))
-        assert await bodies(dead, 1) == ["lost"]
+    await rig.open(sender, dead)
+    await sender.send_messages(message("lost"))
+    assert await bodies(dead, 1) == ["lost"]

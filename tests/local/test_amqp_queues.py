@@ -12,7 +12,23 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
-from tests.local.amqp_rig import Rig, bodies, both, message, nothing_comes, opened, received
+from tests.local.amqp_rig import (
+    Rig,
+    bodies,
+    both,
+    first_message,
+    first_send,
+    message,
+    nothing_comes,
+    opened,
+    received,
+    side_by_side,
+)
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.usefixtures(side_by_side.__name__),
+]
 
 LOCK = timedelta(seconds=30)
 
@@ -20,21 +36,21 @@ LOCK = timedelta(seconds=30)
 @both
 async def test_what_was_sent_is_received_in_order_and_gone_once_completed(rig: Rig) -> None:
     queue = await rig.queue()
-    async with rig.links(queue) as (sender, receiver):
-        await sender.send_messages([message("one"), message("two")])
-        properties = {"text": "ä", "number": 1, "yes": True}
-        await sender.send_messages(
-            message("three", message_id="m3", application_properties=properties, subject="s")
-        )
-        messages = await received(receiver, 3)
-        assert [str(each) for each in messages] == ["one", "two", "three"]
-        assert [each.sequence_number for each in messages] == [1, 2, 3]
-        last = messages[2]
-        assert (last.message_id, last.subject, last.delivery_count) == ("m3", "s", 0)
-        assert last.application_properties == {b"text": "ä".encode(), b"number": 1, b"yes": True}
-        for each in messages:
-            await receiver.complete_message(each)
-        await nothing_comes(receiver)
+    sender, receiver = await rig.links(queue)
+    await sender.send_messages([message("one"), message("two")])
+    properties = {"text": "ä", "number": 1, "yes": True}
+    await sender.send_messages(
+        message("three", message_id="m3", application_properties=properties, subject="s")
+    )
+    messages = await received(receiver, 3)
+    assert [str(each) for each in messages] == ["one", "two", "three"]
+    assert [each.sequence_number for each in messages] == [1, 2, 3]
+    last = messages[2]
+    assert (last.message_id, last.subject, last.delivery_count) == ("m3", "s", 0)
+    assert last.application_properties == {b"text": "ä".encode(), b"number": 1, b"yes": True}
+    for each in messages:
+        await receiver.complete_message(each)
+    await nothing_comes(receiver)
 
 
 @both
@@ -42,195 +58,197 @@ async def test_a_batch_is_several_messages_and_a_body_that_looks_like_one_is_not
     rig: Rig,
 ) -> None:
     queue = await rig.queue()
-    async with rig.links(queue) as (sender, receiver):
-        batch = await sender.create_message_batch()
-        assert batch.max_size_in_bytes == 256 * 1024
-        for number in range(100):
-            batch.add_message(message(f"{number}", message_id=f"m{number}"))
-        await sender.send_messages(batch)
-        encoded_message = b"\x00\x53\x75\xa0\x02hi"
-        await sender.send_messages(message(encoded_message))
-        messages = await received(receiver, 101)
-        assert [str(each) for each in messages[:100]] == [str(number) for number in range(100)]
-        assert b"".join(messages[100].body) == encoded_message
+    sender, receiver = await rig.links(queue)
+    batch = await sender.create_message_batch()
+    assert batch.max_size_in_bytes == 256 * 1024
+    for number in range(100):
+        batch.add_message(message(f"{number}", message_id=f"m{number}"))
+    await sender.send_messages(batch)
+    encoded_message = b"\x00\x53\x75\xa0\x02hi"
+    await sender.send_messages(message(encoded_message))
+    messages = await received(receiver, 101)
+    assert [str(each) for each in messages[:100]] == [str(number) for number in range(100)]
+    assert b"".join(messages[100].body) == encoded_message
 
 
 @both
 async def test_a_message_that_needs_many_frames_arrives_whole(rig: Rig) -> None:
     queue = await rig.queue()
     text = "0123456789" * 25_000
-    async with rig.links(queue) as (sender, receiver):
-        await sender.send_messages(message(text))
-        assert await bodies(receiver, 1) == [text]
+    sender, receiver = await rig.links(queue)
+    await sender.send_messages(message(text))
+    assert await bodies(receiver, 1) == [text]
 
 
 @both
 async def test_what_is_too_large_for_the_link_is_refused_and_told(rig: Rig) -> None:
     queue = await rig.queue()
-    async with rig.links(queue) as (sender, receiver):
-        with pytest.raises(MessageSizeExceededError):
-            await sender.send_messages(message("x" * 256 * 1024))
-        await sender.send_messages(message("still here"))
-        assert await bodies(receiver, 1) == ["still here"]
+    sender, receiver = await rig.links(queue)
+    with pytest.raises(MessageSizeExceededError):
+        await sender.send_messages(message("x" * 256 * 1024))
+    await sender.send_messages(message("still here"))
+    assert await bodies(receiver, 1) == ["still here"]
 
 
 @both
 async def test_an_abandoned_message_comes_again_until_it_is_dead(rig: Rig) -> None:
     queue = await rig.queue(max_delivery_count=3)
     dead = rig.client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
-    async with rig.links(queue) as (sender, receiver), opened(dead):
-        await sender.send_messages(message("poison"))
-        for failures in range(3):
-            (each,) = await received(receiver, 1)
-            assert each.delivery_count == failures
-            await receiver.abandon_message(each)
-        (buried,) = await received(dead, 1)
-        assert (str(buried), buried.dead_letter_reason) == ("poison", "MaxDeliveryCountExceeded")
-        assert buried.dead_letter_source == queue
-        await dead.complete_message(buried)
-        await nothing_comes(receiver)
+    sender, receiver = await rig.links(queue)
+    await rig.open(dead)
+    await sender.send_messages(message("poison"))
+    for failures in range(3):
+        (each,) = await received(receiver, 1)
+        assert each.delivery_count == failures
+        await receiver.abandon_message(each)
+    (buried,) = await received(dead, 1)
+    assert (str(buried), buried.dead_letter_reason) == ("poison", "MaxDeliveryCountExceeded")
+    assert buried.dead_letter_source == queue
+    await dead.complete_message(buried)
+    await nothing_comes(receiver)
 
 
 @both
 async def test_dead_lettering_by_the_receiver_keeps_reason_and_properties(rig: Rig) -> None:
     queue = await rig.queue()
     dead = rig.client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
-    async with rig.links(queue) as (sender, receiver), opened(dead):
-        await sender.send_messages(message("bad", application_properties={"k": "v"}))
-        (each,) = await received(receiver, 1)
-        await receiver.dead_letter_message(each, reason="why", error_description="because")
-        (buried,) = await received(dead, 1)
-        assert buried.dead_letter_reason == "why"
-        assert buried.dead_letter_error_description == "because"
-        assert buried.application_properties[b"k"] == b"v"
-        await dead.complete_message(buried)
+    sender, receiver = await rig.links(queue)
+    await rig.open(dead)
+    await sender.send_messages(message("bad", application_properties={"k": "v"}))
+    (each,) = await received(receiver, 1)
+    await receiver.dead_letter_message(each, reason="why", error_description="because")
+    (buried,) = await received(dead, 1)
+    assert buried.dead_letter_reason == "why"
+    assert buried.dead_letter_error_description == "because"
+    assert buried.application_properties[b"k"] == b"v"
+    await dead.complete_message(buried)
 
 
 @both
 async def test_a_deferred_message_comes_by_its_number_and_is_settled_then(rig: Rig) -> None:
     queue = await rig.queue()
-    async with rig.links(queue) as (sender, receiver):
-        await sender.send_messages([message("later"), message("now")])
-        first = (await received(receiver, 1))[0]
-        await receiver.defer_message(first)
-        assert await bodies(receiver, 1) == ["now"]
-        await nothing_comes(receiver)
-        (deferred,) = await receiver.receive_deferred_messages(first.sequence_number)
-        assert str(deferred) == "later"
-        await receiver.complete_message(deferred)
-        with pytest.raises(MessageNotFoundError):
-            await receiver.receive_deferred_messages(first.sequence_number)
+    sender, receiver = await rig.links(queue)
+    await sender.send_messages([message("later"), message("now")])
+    first = (await received(receiver, 1))[0]
+    await receiver.defer_message(first)
+    assert await bodies(receiver, 1) == ["now"]
+    await nothing_comes(receiver)
+    (deferred,) = await receiver.receive_deferred_messages(first.sequence_number)
+    assert str(deferred) == "later"
+    await receiver.complete_message(deferred)
+    with pytest.raises(MessageNotFoundError):
+        await receiver.receive_deferred_messages(first.sequence_number)
 
 
 @both
 async def test_a_lock_that_runs_out_gives_the_message_to_another(rig: Rig) -> None:
     queue = await rig.queue(lock_duration=LOCK)
-    async with rig.links(queue) as (sender, receiver):
-        await sender.send_messages(message("slow"))
-        (late,) = await received(receiver, 1)
-        rig.advance(seconds=31)
-        (again,) = await received(receiver, 1)
-        assert again.delivery_count == 1
-        with pytest.raises(MessageLockLostError):
-            await receiver.complete_message(late)
-        await receiver.complete_message(again)
-        assert rig.counts(queue).active == 0
+    sender, receiver = await rig.links(queue)
+    await sender.send_messages(message("slow"))
+    (late,) = await received(receiver, 1)
+    rig.advance(seconds=31)
+    (again,) = await received(receiver, 1)
+    assert again.delivery_count == 1
+    with pytest.raises(MessageLockLostError):
+        await receiver.complete_message(late)
+    await receiver.complete_message(again)
+    assert rig.counts(queue).active == 0
 
 
 @both
 async def test_a_renewed_lock_holds_longer(rig: Rig) -> None:
     queue = await rig.queue(lock_duration=LOCK)
-    async with rig.links(queue) as (sender, receiver):
-        await sender.send_messages(message("slow"))
-        (slow,) = await received(receiver, 1)
-        token, before = slow.lock_token, slow.locked_until_utc
-        rig.advance(seconds=20)
-        until = await receiver.renew_message_lock(slow)
-        assert until == before + timedelta(seconds=20)
-        rig.advance(seconds=20)
-        await receiver.complete_message(slow)
-        assert rig.counts(queue).active == 0
-        with pytest.raises(MessageLockLostError):
-            await receiver._renew_locks(token)
+    sender, receiver = await rig.links(queue)
+    await sender.send_messages(message("slow"))
+    (slow,) = await received(receiver, 1)
+    token, before = slow.lock_token, slow.locked_until_utc
+    rig.advance(seconds=20)
+    until = await receiver.renew_message_lock(slow)
+    assert until == before + timedelta(seconds=20)
+    rig.advance(seconds=20)
+    await receiver.complete_message(slow)
+    assert rig.counts(queue).active == 0
+    with pytest.raises(MessageLockLostError):
+        await receiver._renew_locks(token)
 
 
 @both
 async def test_peeking_shows_messages_and_locks_none(rig: Rig) -> None:
     queue = await rig.queue()
-    async with rig.links(queue) as (sender, receiver):
-        assert await receiver.peek_messages(5) == []
-        await sender.send_messages([message("a"), message("b"), message("c")])
-        assert [str(each) for each in await receiver.peek_messages(2)] == ["a", "b"]
-        rest = await receiver.peek_messages(9, sequence_number=3)
-        assert [(str(each), each.sequence_number) for each in rest] == [("c", 3)]
-        assert await bodies(receiver, 3) == ["a", "b", "c"]
+    sender, receiver = await rig.links(queue)
+    assert await receiver.peek_messages(5) == []
+    await sender.send_messages([message("a"), message("b"), message("c")])
+    assert [str(each) for each in await receiver.peek_messages(2)] == ["a", "b"]
+    rest = await receiver.peek_messages(9, sequence_number=3)
+    assert [(str(each), each.sequence_number) for each in rest] == [("c", 3)]
+    assert await bodies(receiver, 3) == ["a", "b", "c"]
 
 
 @both
 async def test_receive_and_delete_takes_messages_for_good(rig: Rig) -> None:
     queue = await rig.queue()
     mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
-    async with rig.links(queue, receive_mode=mode) as (sender, receiver):
-        await sender.send_messages([message("a"), message("b")])
-        messages = await received(receiver, 2)
-        assert [str(each) for each in messages] == ["a", "b"]
-        await nothing_comes(receiver)
+    sender, receiver = await rig.links(queue, receive_mode=mode)
+    await sender.send_messages([message("a"), message("b")])
+    messages = await received(receiver, 2)
+    assert [str(each) for each in messages] == ["a", "b"]
+    await nothing_comes(receiver)
 
 
 @both
 async def test_what_expires_is_gone_or_among_the_dead_letters(rig: Rig) -> None:
     queue = await rig.queue(dead_letters_expired=True)
-    async with rig.links(queue) as (sender, receiver):
-        await sender.send_messages(message("old", time_to_live=timedelta(minutes=1)))
-        await sender.send_messages(message("new"))
-        rig.advance(minutes=1)
-        assert await bodies(receiver, 1) == ["new"]
-        assert rig.counts(queue).dead_letter == 1
+    sender, receiver = await rig.links(queue)
+    await sender.send_messages(message("old", time_to_live=timedelta(minutes=1)))
+    await sender.send_messages(message("new"))
+    rig.advance(minutes=1)
+    assert await bodies(receiver, 1) == ["new"]
+    assert rig.counts(queue).dead_letter == 1
 
 
 @both
 async def test_an_entity_that_is_not_there_is_not_found(rig: Rig) -> None:
-    sender, receiver = rig.client.get_queue_sender("no"), rig.client.get_queue_receiver("no")
     with pytest.raises(MessagingEntityNotFoundError):
-        async with opened(sender):
-            await sender.send_messages(message())
+        await first_send(rig, rig.client.get_queue_sender("none"))
     with pytest.raises(MessagingEntityNotFoundError):
-        async with opened(receiver):
-            await receiver.receive_messages(1, max_wait_time=1)
+        await first_message(rig, rig.client.get_queue_receiver("none"))
 
 
 @both
 async def test_what_is_released_on_closing_costs_no_delivery(rig: Rig) -> None:
     queue = await rig.queue()
-    async with rig.links(queue, prefetch_count=5) as (sender, receiver):
+    sender = rig.client.get_queue_sender(queue)
+    receiver = rig.client.get_queue_receiver(queue, prefetch_count=5)
+    async with opened(sender, receiver):
         await sender.send_messages([message("a"), message("b")])
         await received(receiver, 1)
     again = rig.client.get_queue_receiver(queue)
-    async with opened(again):
-        (second,) = await received(again, 1)
-        assert (str(second), second.delivery_count) == ("b", 0)
+    await rig.open(again)
+    (second,) = await received(again, 1)
+    assert (str(second), second.delivery_count) == ("b", 0)
 
 
 @both
 async def test_messages_received_stay_locked_when_the_link_closes(rig: Rig) -> None:
     queue = await rig.queue(lock_duration=LOCK)
-    async with rig.links(queue) as (sender, receiver):
+    sender, receiver = rig.client.get_queue_sender(queue), rig.client.get_queue_receiver(queue)
+    async with opened(sender, receiver):
         await sender.send_messages(message("a"))
         await received(receiver, 1)
     again = rig.client.get_queue_receiver(queue)
-    async with opened(again):
-        await nothing_comes(again)
-        rig.advance(seconds=31)
-        assert await bodies(again, 1) == ["a"]
+    await rig.open(again)
+    await nothing_comes(again)
+    rig.advance(seconds=31)
+    assert await bodies(again, 1) == ["a"]
 
 
 @both
 async def test_requests_that_make_no_sense_are_refused_and_the_link_lives_on(rig: Rig) -> None:
     queue = await rig.queue()
-    async with rig.links(queue) as (sender, receiver):
-        with pytest.raises(ServiceBusError):
-            await sender.cancel_scheduled_messages(99)
-        with pytest.raises(MessageNotFoundError):
-            await receiver.receive_deferred_messages([99])
-        await sender.send_messages(message("a"))
-        assert await bodies(receiver, 1) == ["a"]
+    sender, receiver = await rig.links(queue)
+    with pytest.raises(ServiceBusError):
+        await sender.cancel_scheduled_messages(99)
+    with pytest.raises(MessageNotFoundError):
+        await receiver.receive_deferred_messages([99])
+    await sender.send_messages(message("a"))
+    assert await bodies(receiver, 1) == ["a"]

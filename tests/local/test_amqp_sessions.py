@@ -1,7 +1,7 @@
 """Sessions over AMQP, with the real clients."""
 
+import asyncio
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION
@@ -12,7 +12,23 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from tests.local.amqp_rig import Rig, bodies, both, message, opened, received
+from tests.local.amqp_rig import (
+    WAIT_SECONDS,
+    Rig,
+    bodies,
+    both,
+    first_message,
+    message,
+    opened,
+    received,
+    side_by_side,
+)
+from tests.local.polling import until
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.usefixtures(side_by_side.__name__),
+]
 
 LOCK = timedelta(seconds=30)
 
@@ -22,15 +38,9 @@ async def session_queue(rig: Rig, *texts: str) -> str:
     queue = await rig.queue(requires_session=True, lock_duration=LOCK)
     if texts:
         sender = rig.client.get_queue_sender(queue)
-        async with opened(sender):
-            await sender.send_messages([message(text, session_id=text[0]) for text in texts])
+        await rig.open(sender)
+        await sender.send_messages([message(text, session_id=text[0]) for text in texts])
     return queue
-
-
-async def first_message(receiver: Any) -> None:
-    """Open and receive: a link that is refused looks open until it is used."""
-    async with opened(receiver):
-        await receiver.receive_messages(1, max_wait_time=1)
 
 
 @both
@@ -38,10 +48,11 @@ async def test_a_session_gives_its_own_messages_in_order(rig: Rig) -> None:
     queue = await session_queue(rig, "a1", "b1", "a2", "b2")
     b = rig.client.get_queue_receiver(queue, session_id="b")
     following = rig.client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION)
-    async with opened(b), opened(following):
-        assert await bodies(b, 2) == ["b1", "b2"]
-        assert following.session.session_id == "a"
-        assert await bodies(following, 2) == ["a1", "a2"]
+    await rig.open(b)
+    await rig.open(following)
+    assert await bodies(b, 2) == ["b1", "b2"]
+    assert following.session.session_id == "a"
+    assert await bodies(following, 2) == ["a1", "a2"]
 
 
 @both
@@ -50,10 +61,10 @@ async def test_a_session_has_one_receiver_and_is_free_when_that_closes(rig: Rig)
     async with opened(first := rig.client.get_queue_receiver(queue, session_id="a")):
         await received(first, 1)
         with pytest.raises(SessionCannotBeLockedError):
-            await first_message(rig.client.get_queue_receiver(queue, session_id="a"))
-    async with opened(second := rig.client.get_queue_receiver(queue, session_id="a")):
-        (again,) = await received(second, 1)
-        assert again.delivery_count == 0
+            await first_message(rig, rig.client.get_queue_receiver(queue, session_id="a"))
+    await rig.open(second := rig.client.get_queue_receiver(queue, session_id="a"))
+    (again,) = await received(second, 1)
+    assert again.delivery_count == 0
 
 
 @both
@@ -62,44 +73,47 @@ async def test_the_state_of_a_session_outlives_its_receiver(rig: Rig) -> None:
     async with opened(first := rig.client.get_queue_receiver(queue, session_id="a")):
         assert await first.session.get_state() is None
         await first.session.set_state(b"half way")
-    async with opened(second := rig.client.get_queue_receiver(queue, session_id="a")):
-        assert await second.session.get_state() == b"half way"
-        await second.session.set_state(None)
-        assert await second.session.get_state() is None
+    await rig.open(second := rig.client.get_queue_receiver(queue, session_id="a"))
+    assert await second.session.get_state() == b"half way"
+    await second.session.set_state(None)
+    assert await second.session.get_state() is None
 
 
 @both
 async def test_a_session_that_is_not_renewed_is_lost(rig: Rig) -> None:
     queue = await session_queue(rig, "a1", "a2")
-    async with opened(late := rig.client.get_queue_receiver(queue, session_id="a")):
-        (held,) = await received(late, 1)
-        rig.advance(seconds=20)
-        until = await late.session.renew_lock()
-        assert abs(until - (rig.clock() + LOCK)) < timedelta(milliseconds=2)
-        rig.advance(seconds=20)
+    await rig.open(late := rig.client.get_queue_receiver(queue, session_id="a"))
+    (held,) = await received(late, 1)
+    rig.advance(seconds=20)
+    until = await late.session.renew_lock()
+    assert abs(until - (rig.clock() + LOCK)) < timedelta(milliseconds=2)
+    rig.advance(seconds=20)
+    await late.complete_message(held)
+    (held,) = await received(late, 1)
+    rig.advance(seconds=31)
+    with pytest.raises(SessionLockLostError):
+        await late.session.set_state(b"too late")
+    with pytest.raises(ServiceBusError):
         await late.complete_message(held)
-        (held,) = await received(late, 1)
-        rig.advance(seconds=31)
-        with pytest.raises(SessionLockLostError):
-            await late.session.set_state(b"too late")
-        with pytest.raises(ServiceBusError):
-            await late.complete_message(held)
-    async with opened(heir := rig.client.get_queue_receiver(queue, session_id="a")):
-        (again,) = await received(heir, 1)
-        assert (str(again), again.delivery_count) == ("a2", 1)
+    await rig.open(heir := rig.client.get_queue_receiver(queue, session_id="a"))
+    (again,) = await received(heir, 1)
+    assert (str(again), again.delivery_count) == ("a2", 1)
 
 
 @both
 async def test_a_receiver_of_any_session_waits_for_one(rig: Rig) -> None:
     queue = await session_queue(rig)
-    waiting = rig.client.get_queue_receiver(
-        queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5
-    )
     sender = rig.client.get_queue_sender(queue)
-    async with opened(sender):
-        await sender.send_messages(message("z1", session_id="z"))
-    async with opened(waiting):
-        assert waiting.session.session_id == "z"
+    await rig.open(sender)
+    waiting = rig.client.get_queue_receiver(
+        queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=WAIT_SECONDS
+    )
+    opening = asyncio.create_task(rig.open(waiting))
+    await until(lambda: rig.stand_in is None or rig.stand_in.waiting_count == 1, WAIT_SECONDS)
+    await sender.send_messages(message("z1", session_id="z"))
+    await opening
+    assert waiting.session.session_id == "z"
+    assert await bodies(waiting, 1) == ["z1"]
 
 
 @both
@@ -109,7 +123,7 @@ async def test_when_no_session_comes_the_wait_ends(rig: Rig) -> None:
         queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=0.5
     )
     with pytest.raises(OperationTimeoutError):
-        await first_message(waiting)
+        await first_message(rig, waiting)
 
 
 @both
@@ -117,21 +131,21 @@ async def test_sessions_are_for_queues_that_have_them_and_only_for_those(rig: Ri
     with_sessions, without = await session_queue(rig), await rig.queue()
     sender = rig.client.get_queue_sender(with_sessions)
     with pytest.raises(ServiceBusError):
-        await first_message(rig.client.get_queue_receiver(without, session_id="a"))
+        await first_message(rig, rig.client.get_queue_receiver(without, session_id="a"))
     with pytest.raises(ServiceBusError):
-        await first_message(rig.client.get_queue_receiver(with_sessions))
-    async with opened(sender):
-        with pytest.raises(ServiceBusError):
-            await sender.send_messages(message("no session"))
+        await first_message(rig, rig.client.get_queue_receiver(with_sessions))
+    await rig.open(sender)
+    with pytest.raises(ServiceBusError):
+        await sender.send_messages(message("no session"))
 
 
 @both
 async def test_a_deferred_message_is_received_within_its_session(rig: Rig) -> None:
     queue = await session_queue(rig, "a1", "a2")
-    async with opened(receiver := rig.client.get_queue_receiver(queue, session_id="a")):
-        (first,) = await received(receiver, 1)
-        await receiver.defer_message(first)
-        assert await bodies(receiver, 1) == ["a2"]
-        (deferred,) = await receiver.receive_deferred_messages(first.sequence_number)
-        await receiver.complete_message(deferred)
-        assert [str(each) for each in await receiver.peek_messages(5)] == []
+    await rig.open(receiver := rig.client.get_queue_receiver(queue, session_id="a"))
+    (first,) = await received(receiver, 1)
+    await receiver.defer_message(first)
+    assert await bodies(receiver, 1) == ["a2"]
+    (deferred,) = await receiver.receive_deferred_messages(first.sequence_number)
+    await receiver.complete_message(deferred)
+    assert [str(each) for each in await receiver.peek_messages(5)] == []
