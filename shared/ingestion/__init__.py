@@ -1,0 +1,1 @@
+"""Event Hub batches to commits: every event exactly once, or accounted for."""

@@ -1,0 +1,222 @@
+"""How what became of events is written: cut into transactions, and none of it twice.
+
+Each transaction is a prefix of what is left, so that whatever happens between two of them the
+checkpoint tells the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from shared.ingestion.errors import AccountingBroken, Fenced
+from shared.ingestion.model import (
+    ROW_OVERHEAD_BYTES,
+    Checkpoint,
+    Commit,
+    DeadLetter,
+    Effect,
+    Event,
+    FailureKind,
+    Gap,
+    Outcome,
+)
+from shared.ingestion.survey import begin
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLimits:
+    """What one transaction takes. Table Storage: 100 rows, less than 4 MiB."""
+
+    rows_max: int = 100
+    size_bytes_max: int = 3_500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who commits, and under which epoch of ownership."""
+
+    owner: str = ""
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A gap or an outcome, and where the checkpoint stands once it is written."""
+
+    what: Outcome | Gap
+    first: int
+    event: Event | None
+
+    @property
+    def last(self) -> int:
+        return self.what.last if isinstance(self.what, Gap) else self.what.sequence
+
+    @property
+    def rows(self) -> int:
+        return 1 if isinstance(self.what, Gap) else self.what.rows
+
+    @property
+    def size_bytes(self) -> int:
+        return ROW_OVERHEAD_BYTES if isinstance(self.what, Gap) else self.what.size_bytes
+
+
+def plan_commits(
+    previous: Checkpoint | None,
+    events: Sequence[Event],
+    outcomes: Sequence[Outcome],
+    gaps: Sequence[Gap],
+    writer: Writer,
+    txid: str,
+    now: datetime,
+    limits: CommitLimits = CommitLimits(),
+) -> tuple[Commit, ...]:
+    """The transactions that account for the outcomes and gaps, in order; () where there are none.
+
+    ``events`` has at least the event of each outcome. Every number from the checkpoint to the
+    last outcome must be in exactly one outcome or gap, else AccountingBroken. An effect that fits
+    into no transaction becomes a dead letter. Raises Fenced where the writer's epoch is over.
+    """
+    if not outcomes and not gaps:
+        return ()
+    start = previous or begin(min(events, key=lambda event: event.sequence))
+    if writer.epoch < start.epoch:
+        raise Fenced(f"epoch {writer.epoch} is over: the checkpoint is of epoch {start.epoch}")
+    entries = _in_order(start, _entries(events, outcomes, gaps, now, limits))
+    commits: list[Commit] = []
+    checkpoint = previous
+    for number, part in enumerate(_parts(entries, limits)):
+        after = _after(checkpoint or start, part, writer, f"{txid}.{number}")
+        commits.append(_commit(checkpoint, after, part))
+        checkpoint = after
+    return tuple(commits)
+
+
+def _entries(
+    events: Sequence[Event],
+    outcomes: Sequence[Outcome],
+    gaps: Sequence[Gap],
+    now: datetime,
+    limits: CommitLimits,
+) -> Iterator[_Entry]:
+    by_sequence = {event.sequence: event for event in events}
+    for gap in gaps:
+        yield _Entry(gap, gap.first, None)
+    for outcome in outcomes:
+        event = by_sequence.get(outcome.sequence)
+        if event is None:
+            raise AccountingBroken(f"{outcome.sequence} has an outcome and never came")
+        yield _Entry(_fitting(outcome, event, now, limits), outcome.sequence, event)
+
+
+def _fitting(outcome: Outcome, event: Event, now: datetime, limits: CommitLimits) -> Outcome:
+    """The outcome, or a dead letter that fits where it would never be written."""
+    size_bytes_max = limits.size_bytes_max - ROW_OVERHEAD_BYTES
+    if outcome.rows < limits.rows_max and outcome.size_bytes <= size_bytes_max:
+        return outcome
+    if isinstance(outcome, DeadLetter):
+        return replace(outcome, body=None, error=outcome.error[:1000])
+    error = (
+        f"{outcome.rows} rows of {outcome.size_bytes} bytes exceed a transaction of "
+        f"{limits.rows_max - 1} rows and {size_bytes_max} bytes"
+    )
+    return dead_letter(event, FailureKind.TOO_LARGE, error, now)
+
+
+def _in_order(start: Checkpoint, entries: Iterable[_Entry]) -> list[_Entry]:
+    """The entries by number. Raises AccountingBroken where a number is left out or comes twice."""
+    ordered = sorted(entries, key=lambda entry: entry.first)
+    expected = start.sequence + 1
+    for entry in ordered:
+        if entry.first != expected or entry.last < entry.first:
+            raise AccountingBroken(f"{expected} comes next, not {entry.first} to {entry.last}")
+        expected = entry.last + 1
+    return ordered
+
+
+def _parts(entries: Sequence[_Entry], limits: CommitLimits) -> Iterator[list[_Entry]]:
+    """Fill one transaction after the other, keeping a row in each for the checkpoint."""
+    part: list[_Entry] = []
+    rows, size_bytes = 1, ROW_OVERHEAD_BYTES
+    for entry in entries:
+        full = rows + entry.rows > limits.rows_max
+        if part and (full or size_bytes + entry.size_bytes > limits.size_bytes_max):
+            yield part
+            part, rows, size_bytes = [], 1, ROW_OVERHEAD_BYTES
+        part.append(entry)
+        rows += entry.rows
+        size_bytes += entry.size_bytes
+    yield part
+
+
+def _after(start: Checkpoint, part: Sequence[_Entry], writer: Writer, txid: str) -> Checkpoint:
+    events = [entry.event for entry in part if entry.event is not None]
+    at_end = part[-1].event
+    return Checkpoint(
+        start=start.start,
+        sequence=part[-1].last,
+        offset=at_end.offset if at_end else start.offset,
+        enqueued_at=max([start.enqueued_at, *(event.enqueued_at for event in events)]),
+        epoch=writer.epoch,
+        owner=writer.owner,
+        txid=txid,
+    )
+
+
+def _commit(previous: Checkpoint | None, after: Checkpoint, part: Sequence[_Entry]) -> Commit:
+    things = [entry.what for entry in part]
+    return Commit(
+        previous,
+        after,
+        tuple(thing for thing in things if isinstance(thing, Effect)),
+        tuple(thing for thing in things if isinstance(thing, DeadLetter)),
+        tuple(thing for thing in things if isinstance(thing, Gap)),
+    )
+
+
+def dead_letter(
+    event: Event,
+    kind: FailureKind,
+    error: str,
+    now: datetime,
+    attempts: int = 1,
+    body_bytes_max: int = 60_000,
+) -> DeadLetter:
+    """The dead letter of an event; a larger body stays in the hub, where the offset finds it."""
+    return DeadLetter(
+        sequence=event.sequence,
+        offset=event.offset,
+        enqueued_at=event.enqueued_at,
+        failed_at=now,
+        kind=kind,
+        error=error[:4000],
+        attempts=attempts,
+        partition_key=event.partition_key,
+        body=event.body if len(event.body) <= body_bytes_max else None,
+    )
+
+
+# --- what became of a commit whose reply was lost ---------------------------------------------
+
+
+class Fate(StrEnum):
+    APPLIED = "applied"
+    NOT_APPLIED = "not_applied"  # what was there before still stands: commit the same again
+    OVERTAKEN = "overtaken"  # somebody went on since: survey again from what stands now
+
+
+def fate(commit: Commit, standing: Checkpoint | None) -> Fate:
+    """What became of a commit, by the checkpoint that stands now.
+
+    NOT_APPLIED is of this moment only, for the lost call may still arrive: the same commit under
+    the same condition is safe, for only one of the two can be taken. Raises Fenced.
+    """
+    if standing is not None and standing.txid == commit.checkpoint.txid:
+        return Fate.APPLIED
+    if standing == commit.previous:
+        return Fate.NOT_APPLIED
+    if standing is not None and standing.epoch > commit.checkpoint.epoch:
+        raise Fenced(f"epoch {commit.checkpoint.epoch} is over: now it is {standing.epoch}")
+    return Fate.OVERTAKEN

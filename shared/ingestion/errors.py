@@ -1,0 +1,19 @@
+"""What can go wrong, named. The first line of each docstring says what it means for the caller."""
+
+from __future__ import annotations
+
+
+class IngestionError(Exception):
+    """Something that ingestion itself can name."""
+
+
+class AccountingBroken(IngestionError):
+    """A plan that would leave a sequence number out, or count it twice; nothing was written."""
+
+
+class StreamRecreated(IngestionError):
+    """The hub counts from the start again under an old name; a person must say what to do."""
+
+
+class Fenced(IngestionError):
+    """Somebody owns the partition under a higher epoch: stop, and write nothing more."""

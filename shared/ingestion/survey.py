@@ -1,0 +1,78 @@
+"""Which events of a batch are new, and which are missing before and between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from shared.ingestion.errors import StreamRecreated
+from shared.ingestion.model import Checkpoint, Event
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Sequence numbers from ``first`` to ``last``, both included."""
+
+    first: int
+    last: int
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A batch against the checkpoint: what is new, in order, and what is missing before it."""
+
+    fresh: tuple[Event, ...]
+    missing: tuple[Span, ...]
+    replayed: int
+    """Events that were accounted for before, or that came twice."""
+
+
+def begin(first: Event) -> Checkpoint:
+    """Where a stream that has no checkpoint starts: right before the first event that came."""
+    return Checkpoint(first.sequence, first.sequence - 1, "", first.enqueued_at)
+
+
+def survey(checkpoint: Checkpoint, events: Iterable[Event]) -> Survey:
+    """Sort the events against the checkpoint, whatever their order and however often they came.
+
+    Raises StreamRecreated where an event has an old number and a new time: a replay cannot have.
+    """
+    by_sequence: dict[int, Event] = {}
+    count = 0
+    for event in events:
+        count += 1
+        if event.sequence > checkpoint.sequence:
+            by_sequence.setdefault(event.sequence, event)
+        elif event.enqueued_at > checkpoint.enqueued_at:
+            raise StreamRecreated(
+                f"event {event.sequence} of {event.enqueued_at:%FT%TZ} is behind checkpoint "
+                f"{checkpoint.sequence} of {checkpoint.enqueued_at:%FT%TZ} and newer than it"
+            )
+    fresh = tuple(by_sequence[sequence] for sequence in sorted(by_sequence))
+    missing = tuple(_missing(checkpoint.sequence, fresh))
+    return Survey(fresh, missing, count - len(fresh))
+
+
+def _missing(sequence: int, fresh: Sequence[Event]) -> Iterator[Span]:
+    for event in fresh:
+        if event.sequence > sequence + 1:
+            yield Span(sequence + 1, event.sequence - 1)
+        sequence = event.sequence
+
+
+def tail(checkpoint: Checkpoint, last_enqueued: int) -> Span | None:
+    """What the hub has and nobody was given; None where all of it is accounted for.
+
+    Raises StreamRecreated where the hub is behind the checkpoint.
+    """
+    if last_enqueued < checkpoint.sequence:
+        raise StreamRecreated(
+            f"the hub ends at {last_enqueued}, the checkpoint is at {checkpoint.sequence}"
+        )
+    if last_enqueued == checkpoint.sequence:
+        return None
+    return Span(checkpoint.sequence + 1, last_enqueued)
