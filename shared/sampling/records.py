@@ -1,0 +1,73 @@
+"""One line of exported telemetry → its records, whichever shape it has.
+
+Three shapes: a diagnostic-settings export line, a classic continuous export line, and an Event Hub
+body ``{"records": […]}``. Nothing raises and nothing is dropped: what cannot be read comes back
+quarantined with its place and reason. Unknown columns are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+from shared.sampling.classic_export import is_classic, read_classic
+from shared.sampling.diagnostic_export import is_diagnostic, read_diagnostic
+from shared.sampling.fields import BadField
+from shared.sampling.model import Ignored, Outcome, Quarantined, Reason, Record
+
+NO_SHAPE = "neither a known Type nor a known payload"
+TEXT_MAX = 200
+"""Characters of a line that are kept in quarantine; the file and line number tell the rest."""
+
+
+def read_lines(lines: Iterable[str | bytes], source: str = "") -> Iterator[Outcome]:
+    """The records of a file's lines; blank ones are none. Bytes are UTF-8."""
+    for line_number, line in enumerate(lines, start=1):
+        yield from read_line(line, source, line_number)
+
+
+def read_line(line: str | bytes, source: str = "", line_number: int = 1) -> Iterator[Outcome]:
+    """None for a blank line, one for a line of a file, any number for an Event Hub body."""
+
+    def quarantined(reason: Reason, detail: str, shown: str, field: str = "") -> Quarantined:
+        return Quarantined(source, line_number, reason, detail, shown[:TEXT_MAX], field)
+
+    try:
+        text = line.decode("utf-8-sig") if isinstance(line, bytes) else line.removeprefix("\ufeff")
+        decoded = json.loads(text, parse_constant=_refuse) if text.strip() else {"records": []}
+    except UnicodeDecodeError as error:
+        yield quarantined(Reason.NOT_TEXT, str(error), repr(line))
+        return
+    except (ValueError, RecursionError) as error:
+        yield quarantined(Reason.NOT_JSON, str(error), text)
+        return
+    for part in _parts(decoded):
+        shown = text
+        try:
+            shown = text if part is decoded else json.dumps(part)
+            outcome = _read(part)
+        except BadField as error:
+            yield quarantined(Reason.BAD_FIELD, str(error), shown, error.field)
+        except RecursionError as error:
+            yield quarantined(Reason.NOT_JSON, str(error), shown)
+        else:
+            yield outcome or quarantined(Reason.OTHER_PRODUCT, NO_SHAPE, shown)
+
+
+def _parts(decoded: Any) -> list[Any]:
+    if isinstance(decoded, dict) and isinstance(decoded.get("records"), list):
+        return list(decoded["records"])
+    return [decoded]
+
+
+def _read(part: Any) -> Record | Ignored | None:
+    if not isinstance(part, dict):
+        return None
+    if is_diagnostic(part):
+        return read_diagnostic(part)
+    return read_classic(part) if is_classic(part) else None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,0 +1,44 @@
+"""How many records a kept record stands for, from what the exporter says of it.
+
+Classic SDKs write 100 / rate, rounded to a whole number, as ItemCount: exact under adaptive
+sampling, whose rates are 100/k, and 10 % too low at a fixed 30 %. Exporters on OpenTelemetry write
+the rate itself as the attribute ``microsoft.sample_rate``; some leave ItemCount at 1.
+"""
+
+from __future__ import annotations
+
+from shared.sampling.model import Weight, WeightSource
+
+ROUNDING = 1.0
+"""Whole item counts differ from 100 / rate by less than this, rounded or cut."""
+WEIGHT_MAX = 1000.0
+"""Adaptive sampling never goes below 0.1 % by default."""
+
+
+def weigh(item_count: float | None, rate_percent: float | None, sdk_version: str) -> Weight:
+    """The weight of a record; ``None`` where its export does not have the field."""
+    weight = _weigh(item_count, rate_percent, sdk_version)
+    if weight.value > WEIGHT_MAX:
+        return Weight(weight.value, WeightSource.IMPLAUSIBLE)
+    return weight
+
+
+def _weigh(item_count: float | None, rate_percent: float | None, sdk_version: str) -> Weight:
+    if rate_percent is not None:
+        return _by_rate(item_count, 100.0 / rate_percent)
+    if (item_count is None or item_count == 1) and is_open_telemetry(sdk_version):
+        return Weight(1.0, WeightSource.UNSTATED)
+    if item_count is None:
+        return Weight(1.0, WeightSource.ASSUMED)
+    return Weight(item_count, WeightSource.ITEM_COUNT)
+
+
+def _by_rate(item_count: float | None, by_rate: float) -> Weight:
+    if item_count is None or item_count == 1 or abs(item_count - by_rate) < ROUNDING:
+        return Weight(by_rate, WeightSource.SAMPLE_RATE)
+    return Weight(max(item_count, by_rate), WeightSource.CONFLICT)
+
+
+def is_open_telemetry(sdk_version: str) -> bool:
+    """True of versions such as ``py3.11:otel1.25:ext1.6``, but not of ``aspnet5c:2.20.0``."""
+    return any(part.startswith("otel") for part in sdk_version.lower().split(":"))

@@ -1,0 +1,292 @@
+"""Every shape that Azure writes is read alike, and what cannot be read is kept with its reason."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.sampling.model import Ignored, Kind, Outcome, Quarantined, Reason, Record, WeightSource
+from shared.sampling.records import TEXT_MAX, read_line, read_lines
+from shared.sampling.weights import weigh
+
+SAMPLES = Path(__file__).parents[1] / "data" / "telemetry"
+EVENT: dict[str, Any] = {
+    "time": "2017-05-15T09:30:01.1234567Z",
+    "Type": "AppEvents",
+    "Name": "PointsReceived",
+    "OperationId": "op",
+    "ItemCount": 2,
+    "Measurements": {"PointCount": 1.5},
+}
+
+
+def sample(name: str) -> list[Outcome]:
+    return list(read_lines((SAMPLES / name).read_bytes().splitlines(), name))
+
+
+def read(**changes: Any) -> Outcome:
+    (outcome,) = read_line(json.dumps({**EVENT, **changes}))
+    return outcome
+
+
+def record(**changes: Any) -> Record:
+    outcome = read(**changes)
+    assert isinstance(outcome, Record), outcome
+    return outcome
+
+
+def test_events_of_the_diagnostic_export() -> None:
+    *events, cut = sample("app_events.json")
+    told = [
+        (e.operation_id[:4], e.weight.value, e.weight.source, dict(e.measurements))
+        for e in events
+        if isinstance(e, Record)
+    ]
+    assert told == [
+        ("4bf9", 4, WeightSource.ITEM_COUNT, {"PointCount": 12.5}),
+        ("4bf9", 4, WeightSource.ITEM_COUNT, {}),
+        ("", 1, WeightSource.ASSUMED, {}),
+        ("a3ce", 100 / 30, WeightSource.SAMPLE_RATE, {"PointCount": 3}),
+    ]
+    assert isinstance(cut, Quarantined)
+    assert (cut.source, cut.line_number, cut.reason) == ("app_events.json", 5, Reason.NOT_JSON)
+    assert cut.text.startswith('{"time":')
+    assert len(cut.text) == TEXT_MAX
+
+
+def test_requests_dependencies_and_traces() -> None:
+    request, dependency, trace, metric = sample("other_tables.json")
+    assert isinstance(request, Record)
+    assert isinstance(dependency, Record)
+    assert (request.kind, request.name) == (Kind.REQUEST, "POST Orders/Place")
+    assert request.measurements == {"DurationMs": 9.1593}
+    assert (dependency.kind, dependency.weight.value) == (Kind.DEPENDENCY, 8)
+    assert isinstance(trace, Record)
+    assert (trace.kind, trace.name) == (Kind.TRACE, "Order {OrderId} placed")
+    assert trace.weight.source is WeightSource.UNSTATED
+    assert not trace.weight.trusted
+    assert metric == Ignored("AppMetrics")
+
+
+def test_classic_continuous_export() -> None:
+    event, request, dependency, trace, metric = sample("classic_export.json")
+    assert isinstance(event, Record)
+    assert isinstance(request, Record)
+    assert event.name == "PointsReceived"
+    assert event.operation_id == "fCOhCdCnZ9I="
+    assert event.weight.value == pytest.approx(100 / 30)
+    assert event.measurements == {"PointCount": 12.5, "Size": 2}
+    assert event.properties == {"tenant": "t3", "plan": "free"}
+    assert request.measurements["DurationMs"] == pytest.approx(104.6804)
+    assert isinstance(dependency, Record)
+    assert dependency.weight.value == 2
+    assert isinstance(trace, Record)
+    assert trace.name == "Order 917 placed"
+    assert metric == Ignored("metric")
+
+
+def test_an_event_hub_body_holds_many_and_a_bad_one_spoils_no_other() -> None:
+    good, drifted, foreign, number = sample("event_hub.json")
+    assert good == sample("app_events.json")[0]
+    assert isinstance(drifted, Quarantined)
+    assert drifted.field == "DurationMs"
+    assert isinstance(foreign, Quarantined)
+    assert foreign.reason is Reason.OTHER_PRODUCT
+    assert isinstance(number, Quarantined)
+    assert number.text == "7"
+
+
+@pytest.mark.parametrize(
+    ("written", "hour"),
+    [
+        ("2017-05-15T09:30:01.1234567Z", 9),
+        ("2017-05-15T09:30:01.123456", 9),
+        ("2017-05-15T11:30:01.123456+02:00", 9),
+        ("2017-05-15T00:30:01.123456-09:00", 9),
+    ],
+)
+def test_times_are_utc(written: str, hour: int) -> None:
+    assert record(time=written).time == datetime(2017, 5, 15, hour, 30, 1, 123456, tzinfo=UTC)
+
+
+def test_time_generated_serves_where_there_is_no_time() -> None:
+    line = {k: v for k, v in EVENT.items() if k != "time"} | {"TimeGenerated": EVENT["time"]}
+    (outcome,) = read_line(json.dumps(line))
+    assert isinstance(outcome, Record)
+    assert outcome.time == record().time
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"time": "yesterday"}, "time"),
+        ({"time": 1494840601}, "time"),
+        ({"time": "9999-12-31T23:59:59-05:00"}, "time"),
+        ({"Name": None}, "Name"),
+        ({"Name": 5}, "Name"),
+        ({"ItemCount": 0}, "ItemCount"),
+        ({"ItemCount": -3}, "ItemCount"),
+        ({"ItemCount": "many"}, "ItemCount"),
+        ({"ItemCount": True}, "ItemCount"),
+        ({"ItemCount": 10**400}, "ItemCount"),
+        ({"Measurements": [1]}, "Measurements"),
+        ({"Measurements": "{"}, "Measurements"),
+        ({"Measurements": {"PointCount": "lots"}}, "Measurements.PointCount"),
+        ({"Measurements": {"PointCount": "inf"}}, "Measurements.PointCount"),
+        ({"OperationId": 5}, "OperationId"),
+        ({"Properties": 5}, "Properties"),
+    ],
+)
+def test_a_field_that_drifted_is_named(changes: dict[str, Any], field: str) -> None:
+    outcome = read(**changes)
+    assert isinstance(outcome, Quarantined)
+    assert (outcome.reason, outcome.field) == (Reason.BAD_FIELD, field)
+    assert outcome.detail.startswith(field)
+
+
+@pytest.mark.parametrize(
+    ("changes", "measurements"),
+    [
+        ({"Measurements": None}, {}),
+        ({"Measurements": {}}, {}),
+        ({"Measurements": {"PointCount": None}}, {}),
+        ({"Measurements": '{"PointCount": 2}'}, {"PointCount": 2}),
+        ({"Measurements": {"PointCount": "2.5"}}, {"PointCount": 2.5}),
+        ({"Measurements": "", "Other": [{}]}, {}),
+    ],
+)
+def test_measurements_that_are_missing_are_none(
+    changes: dict[str, Any], measurements: dict[str, float]
+) -> None:
+    assert record(**changes).measurements == measurements
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"\xff\xfe{", Reason.NOT_TEXT),
+        ("[" * 100_000, Reason.NOT_JSON),
+        ('{"time":', Reason.NOT_JSON),
+        ('{"ItemCount": NaN}', Reason.NOT_JSON),
+        ("[]", Reason.OTHER_PRODUCT),
+        ("null", Reason.OTHER_PRODUCT),
+        ('{"Type": "StorageBlobLogs"}', Reason.OTHER_PRODUCT),
+        ('{"Type": ["AppEvents"]}', Reason.OTHER_PRODUCT),
+    ],
+)
+def test_lines_that_are_no_records(line: str | bytes, reason: Reason) -> None:
+    (outcome,) = read_line(line, "blob", 7)
+    assert isinstance(outcome, Quarantined)
+    assert (outcome.reason, outcome.source, outcome.line_number) == (reason, "blob", 7)
+
+
+def test_blank_lines_and_empty_bodies_hold_nothing() -> None:
+    assert list(read_lines(["", " \r\n", b"\xef\xbb\xbf", '{"records": []}'])) == []
+
+
+def nested(leaves: st.SearchStrategy[Any], names: st.SearchStrategy[str]) -> Any:
+    return st.recursive(leaves, lambda s: st.lists(s) | st.dictionaries(names, s), max_leaves=10)
+
+
+NAMES = ["Type", "time", "Name", "context", "event", "records", "custom", "data", "metrics"]
+ANYTHING = nested(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    st.sampled_from(NAMES) | st.text(),
+)
+
+
+@given(st.text() | st.binary() | ANYTHING.map(json.dumps))
+def test_no_line_raises(line: str | bytes) -> None:
+    assert all(isinstance(o, Record | Quarantined | Ignored) for o in read_line(line))
+
+
+@given(st.sampled_from([*EVENT, "Properties", "SDKVersion", "DurationMs"]), ANYTHING)
+def test_no_value_of_a_column_raises(column: str, value: Any) -> None:
+    (outcome,) = read_line(json.dumps({**EVENT, column: value}))
+    assert isinstance(outcome, Record | Quarantined)
+
+
+@pytest.mark.parametrize("depth", [100, 900, 960, 990, 2000])
+def test_a_line_nested_too_deeply_raises_nothing(depth: int) -> None:
+    deep = json.dumps(EVENT).replace("}}", ', "deep": ' + "[" * depth + "]" * depth + "}}")
+    assert len(list(read_line(deep))) == 1
+
+
+@given(st.integers(min_value=0, max_value=149))
+def test_every_cut_of_a_line_is_quarantined(length: int) -> None:
+    line = json.dumps(EVENT)
+    outcomes = list(read_line(line[: min(length, len(line) - 1)]))
+    assert all(isinstance(o, Quarantined) for o in outcomes)
+    assert len(outcomes) == (length > 0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"_BilledSize": 3}, {"Unknown": 1}, {"resourceId": "/OTHER"}, {"Properties": None}],
+)
+def test_copies_share_their_key(changes: dict[str, Any]) -> None:
+    assert record(**changes).key == record().key
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"time": "2017-05-15T09:30:01.1234568Z"},
+        {"Name": "Other"},
+        {"OperationId": "op2"},
+        {"Measurements": {"PointCount": 1.6}},
+        {"Properties": {"tenant": "t3"}},
+        {"AppRoleInstance": "second"},
+    ],
+)
+def test_records_that_differ_have_their_own_key(changes: dict[str, Any]) -> None:
+    assert record(**changes).key != record().key
+
+
+def test_the_order_of_columns_is_no_matter_for_the_key() -> None:
+    (turned,) = read_line(json.dumps(dict(reversed(EVENT.items()))))
+    assert isinstance(turned, Record)
+    assert turned.key == record().key
+
+
+OTEL, CLASSIC = "py3.11:otel1.25.0:ext1.0", "aspnet5c:2.20.0"
+
+
+@pytest.mark.parametrize(
+    ("item_count", "rate", "sdk", "value", "source"),
+    [
+        (4, None, CLASSIC, 4, WeightSource.ITEM_COUNT),
+        (4, 25, CLASSIC, 4, WeightSource.SAMPLE_RATE),
+        (3, 30, CLASSIC, 100 / 30, WeightSource.SAMPLE_RATE),
+        (2, 60, CLASSIC, 100 / 60, WeightSource.SAMPLE_RATE),
+        (1, 100, OTEL, 1, WeightSource.SAMPLE_RATE),
+        (1, 12.5, OTEL, 8, WeightSource.SAMPLE_RATE),
+        (None, 12.5, OTEL, 8, WeightSource.SAMPLE_RATE),
+        (None, None, CLASSIC, 1, WeightSource.ASSUMED),
+        (None, None, OTEL, 1, WeightSource.UNSTATED),
+        (1, None, OTEL, 1, WeightSource.UNSTATED),
+        (5, None, OTEL, 5, WeightSource.ITEM_COUNT),
+        (1, None, CLASSIC, 1, WeightSource.ITEM_COUNT),
+        (8, 50, CLASSIC, 8, WeightSource.CONFLICT),
+        (3, 10, CLASSIC, 10, WeightSource.CONFLICT),
+        (5000, None, CLASSIC, 5000, WeightSource.IMPLAUSIBLE),
+    ],
+)
+def test_weights(
+    item_count: float | None, rate: float | None, sdk: str, value: float, source: WeightSource
+) -> None:
+    weight = weigh(item_count, rate, sdk)
+    assert weight.value == pytest.approx(value)
+    assert weight.source is source
+
+
+@pytest.mark.parametrize("rate", ["0", "-5", "101", "nan", "half", None])
+def test_a_sample_rate_that_is_none_is_passed_over(rate: str | None) -> None:
+    found = record(Properties={"microsoft.sample_rate": rate}).weight
+    assert (found.value, found.source) == (2, WeightSource.ITEM_COUNT)
