@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 
-from shared.messaging.model import Batch, Message, Parcel
+from shared.messaging.claims import Claim
+from shared.messaging.entities import QueueFacts
+from shared.messaging.model import Batch, Message, Order, Parcel, Result
+from shared.messaging.processing import Work
 from shared.messaging.sending import Outcome
 
 
@@ -28,6 +32,44 @@ class BatchLink(Protocol):
 
         Raises LinkFailed where trying again would not help, ConnectionError where no link is open.
         """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class MessageSender(Protocol):
+    """Sends messages, each exactly once."""
+
+    async def send(self, messages: Sequence[Message], order: Order = ...) -> Result:
+        """Raises MessagingError."""
+        ...
+
+
+class ClaimStore(Protocol):
+    """Remembers who processes which data set for which period."""
+
+    async def take(self, work: Work, holder: str, now: datetime) -> Claim:
+        """Insert a claim where there is none; answers the one that stands, own or another's."""
+        ...
+
+    async def change(self, claim: Claim, holder: str, now: datetime, *, done: bool) -> Claim:
+        """Write the claim anew, taken or done now. Raises ClaimTaken where it has changed."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Recompute(Protocol):
+    """Processes a data set for a period; doing it twice must be harmless."""
+
+    async def run(self, work: Work) -> None: ...
+
+
+class QueueReader(Protocol):
+    """Reads what queues are like."""
+
+    async def facts(self, queue: str) -> QueueFacts:
+        """Raises LinkFailed where there is no such queue."""
         ...
 
     async def close(self) -> None: ...

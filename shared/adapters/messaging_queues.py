@@ -1,0 +1,55 @@
+"""What queues are like, read through the administration API of Service Bus."""
+
+from __future__ import annotations
+
+from azure.core.exceptions import ResourceNotFoundError
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+from azure.servicebus.management import QueueProperties
+
+from shared.adapters.credentials import credential_for
+from shared.adapters.transport import transport_for
+from shared.connections import ServiceBusConnection
+from shared.messaging.entities import QueueFacts
+from shared.messaging.errors import LinkFailed
+
+
+class ServiceBusQueueReader:
+    """See QueueReader."""
+
+    def __init__(self, connection: ServiceBusConnection) -> None:
+        self._client = _client(connection)
+
+    async def facts(self, queue: str) -> QueueFacts:
+        try:
+            return _facts(await self._client.get_queue(queue))
+        except ResourceNotFoundError as error:
+            raise LinkFailed(f"queue {queue} does not exist") from error
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _facts(found: QueueProperties) -> QueueFacts:
+    window = found.duplicate_detection_history_time_window
+    assert window is None or not isinstance(window, str), "the client reads durations"
+    return QueueFacts(
+        found.name,
+        window if found.requires_duplicate_detection else None,
+        bool(found.requires_session),
+        # The service answers with an address: sb://namespace.servicebus.windows.net/queue
+        found.forward_to.rpartition("windows.net/")[2] if found.forward_to else None,
+    )
+
+
+def _client(connection: ServiceBusConnection) -> ServiceBusAdministrationClient:
+    if connection.connection_string:
+        address = connection.connection_string.partition("//")[2].partition(";")[0]
+        return ServiceBusAdministrationClient.from_connection_string(
+            connection.connection_string, transport=transport_for(address), retry_total=1
+        )
+    return ServiceBusAdministrationClient(
+        connection.namespace,
+        credential_for(connection.namespace, connection.client_id),
+        transport=transport_for(connection.namespace),
+        retry_total=1,
+    )

@@ -1,0 +1,107 @@
+"""One message per data set and period, however many observations ask for it.
+
+Every observation schedules the same message, with the same id. The queue that takes it in detects
+duplicates when they are sent, not when they fall due, so that the first one survives; it forwards
+it, when due, to the working queue, whose sessions never let a data set be processed twice at once.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from shared.messaging.errors import BadEvent
+from shared.messaging.model import Message
+from shared.messaging.periods import Period
+
+SCHEMA_VERSION = 1
+DATASET_LENGTH_MAX = 100
+"""Characters, so that a message id of 128 holds a data set and a period."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A data set to process for one period. ``label`` is the period's name, see Period."""
+
+    dataset: str
+    label: str
+    start: datetime
+    end: datetime
+
+    @property
+    def message_id(self) -> str:
+        return f"{self.dataset}:{self.label}"
+
+
+def schedule_processing(
+    dataset: str, period: Period, now: datetime, observed_at: datetime | None = None
+) -> Message:
+    """The message that has the data set processed once the period of the observation is over.
+
+    ``observed_at`` is ``now`` where it is left out. For a period whose time has come the message
+    is due at once. Raises ValueError for a data set's name that no id can hold.
+    """
+    if not 1 <= len(dataset) <= DATASET_LENGTH_MAX:
+        raise ValueError(f"data set {dataset!r}: 1 to {DATASET_LENGTH_MAX} characters")
+    start = period.start(observed_at or now)
+    work = Work(dataset, period.label(start), start, start + period.length)
+    due = work.end + period.delay
+    return Message(
+        body=encode_work(work),
+        message_id=work.message_id,
+        session_id=dataset,
+        content_type="application/json",
+        subject="process-dataset",
+        scheduled_at=due if due > now else None,
+    )
+
+
+def encode_work(work: Work) -> bytes:
+    fields = {
+        "schema_version": SCHEMA_VERSION,
+        "dataset": work.dataset,
+        "label": work.label,
+        "start": _text(work.start),
+        "end": _text(work.end),
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_work(body: bytes | str) -> Work:
+    """Raises BadEvent, which names the field and what it holds."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadEvent(f"work: not JSON ({error})") from error
+    if not isinstance(fields, dict) or fields.get("schema_version") != SCHEMA_VERSION:
+        raise BadEvent(f"work: a JSON object of schema_version {SCHEMA_VERSION} is needed")
+    dataset, label = (_named(fields, name) for name in ("dataset", "label"))
+    start, end = (_time(fields, name) for name in ("start", "end"))
+    if start >= end:
+        raise BadEvent(f"work: ends at {_text(end)}, before it starts at {_text(start)}")
+    return Work(dataset, label, start, end)
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _named(fields: dict[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str) or not 1 <= len(value) <= DATASET_LENGTH_MAX:
+        raise BadEvent(
+            f"work: {name} is {value!r}, 1 to {DATASET_LENGTH_MAX} characters are needed"
+        )
+    return value
+
+
+def _time(fields: dict[str, Any], name: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(fields[name])
+        if time.tzinfo is not None:
+            return time.astimezone(UTC)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        pass
+    raise BadEvent(f"work: {name} is {fields.get(name)!r}, a time with a zone is needed")

@@ -1,0 +1,249 @@
+"""One message per data set and period: ids, due times, claims, and the queues that keep it so."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from shared.adapters.claims_memory import MemoryClaims, MemoryQueueReader, RecordingRecompute
+from shared.adapters.messaging_memory import MemoryLink, MemoryQueue
+from shared.messaging.entities import QueueFacts, problems
+from shared.messaging.errors import BadEvent, ClaimTaken, EntitiesMisconfigured, LinkFailed
+from shared.messaging.flows import check_queues, process_dataset
+from shared.messaging.flows.send import BatchSender
+from shared.messaging.model import Message, Order
+from shared.messaging.periods import DAY, Period
+from shared.messaging.processing import Work, decode_work, schedule_processing
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+DAILY = Period()
+TWO_HOURLY = Period(2 * HOUR, HOUR / 4, HOUR)
+
+
+@pytest.mark.parametrize(
+    ("period", "now", "message_id", "scheduled_at"),
+    [
+        (DAILY, NOON, "sales:2026-03-01", datetime(2026, 3, 2, 1, tzinfo=UTC)),
+        (DAILY, NOON.replace(hour=0), "sales:2026-03-01", datetime(2026, 3, 2, 1, tzinfo=UTC)),
+        (TWO_HOURLY, NOON, "sales:2026-03-01T12:00Z/PT2H", NOON + 2.25 * HOUR),
+        (Period(2 * DAY), NOON, "sales:2026-02-28/P2D", NOON + 13 * HOUR),
+        (Period(HOUR / 4), NOON, "sales:2026-03-01T12:00Z/PT15M", NOON + 1.25 * HOUR),
+    ],
+)
+def test_ids_and_due_times(
+    period: Period, now: datetime, message_id: str, scheduled_at: datetime
+) -> None:
+    message = schedule_processing("sales", period, now)
+    assert (message.message_id, message.session_id) == (message_id, "sales")
+    assert message.scheduled_at == scheduled_at
+
+
+def test_all_moments_of_a_period_ask_for_the_same_and_the_next_one_for_another() -> None:
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    messages = {schedule_processing("sales", DAILY, start + n * HOUR) for n in range(24)}
+    assert len(messages) == 1
+    assert schedule_processing("sales", DAILY, start + 24 * HOUR) not in messages
+
+
+def test_a_late_observation_asks_for_its_own_period_at_once() -> None:
+    message = schedule_processing("sales", DAILY, NOON, NOON - 48 * HOUR)
+    assert (message.message_id, message.scheduled_at) == ("sales:2026-02-27", None)
+
+
+def test_work_is_read_back_from_its_message() -> None:
+    message = schedule_processing("sales", TWO_HOURLY, NOON)
+    assert isinstance(message.body, bytes)
+    work = decode_work(message.body)
+    assert work == Work("sales", "2026-03-01T12:00Z/PT2H", NOON, NOON + 2 * HOUR)
+    assert work.message_id == message.message_id
+
+
+@pytest.mark.parametrize("name", ["", "x" * 101])
+def test_a_data_set_has_a_name_that_fits_into_an_id(name: str) -> None:
+    with pytest.raises(ValueError, match="1 to 100"):
+        schedule_processing(name, DAILY, NOON)
+
+
+@pytest.mark.parametrize(
+    "length", [timedelta(0), 7 * HOUR, 25 * HOUR, timedelta(seconds=90), -24 * HOUR]
+)
+def test_periods_go_into_days_or_days_into_them(length: timedelta) -> None:
+    with pytest.raises(ValueError, match="go into a day"):
+        Period(length)
+
+
+def test_no_period_outlasts_what_service_bus_remembers() -> None:
+    with pytest.raises(ValueError, match="remembers less than 7 days"):
+        Period(timedelta(days=6), lateness=timedelta(days=1))
+
+
+GOOD_WORK = {
+    "schema_version": 1,
+    "dataset": "sales",
+    "label": "2026-03-01",
+    "start": "2026-03-01T00:00:00Z",
+    "end": "2026-03-02T00:00:00Z",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"schema_version": 2}, "schema_version 1"),
+        ({"dataset": ""}, "dataset is ''"),
+        ({"label": 5}, "label is 5"),
+        ({"start": "yesterday"}, "start is 'yesterday'"),
+        ({"end": "2026-03-02T00:00:00"}, "time with a zone"),
+        ({"end": "2026-03-01T00:00:00Z"}, "before it starts"),
+    ],
+)
+def test_bad_work_says_what_is_wrong(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(BadEvent, match=complaint):
+        decode_work(json.dumps({**GOOD_WORK, **change}))
+    with pytest.raises(BadEvent, match="not JSON"):
+        decode_work("{")
+    with pytest.raises(BadEvent, match="object"):
+        decode_work("[]")
+
+
+class Station:
+    """process_dataset with its twins and a clock."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+        self.claims = MemoryClaims()
+        self.recompute = RecordingRecompute()
+        self.work = decode_work(json.dumps(GOOD_WORK))
+
+    async def process(self, holder: str) -> bool:
+        return await process_dataset.run(
+            self.work, holder, self.claims, self.recompute, lambda: self.now, HOUR
+        )
+
+
+async def test_a_second_message_for_the_same_period_does_nothing() -> None:
+    station = Station()
+    assert await station.process("1") is True
+    assert await station.process("2") is False
+    assert await station.process("1") is False
+    assert station.recompute.calls == [station.work]
+
+
+async def test_a_message_that_failed_before_works_when_it_comes_again() -> None:
+    station = Station()
+
+    class Broken:
+        async def run(self, _work: Work) -> None:
+            raise RuntimeError("no cluster")
+
+    good, station.recompute = station.recompute, Broken()  # type: ignore[assignment]
+    with pytest.raises(RuntimeError):
+        await station.process("1")
+    with pytest.raises(ClaimTaken):
+        await station.process("2")
+    station.recompute = good
+    assert await station.process("1") is True
+
+
+async def test_who_is_silent_for_longer_than_the_lease_is_relieved() -> None:
+    station = Station()
+    await station.claims.take(station.work, "1", NOON - HOUR)
+    assert await station.process("2") is True
+
+
+async def test_ten_observations_of_a_day_make_one_message() -> None:
+    queue = MemoryQueue()
+    for hour in range(10):
+        # Each by a sender of its own, as after a restart.
+        sender = BatchSender(MemoryLink(queue), no_sleep, lambda: "never used")
+        message = schedule_processing("sales", DAILY, NOON.replace(hour=hour + 5))
+        await sender.send([message], Order.KEPT_PER_KEY)
+    assert [message.message_id for message in queue.messages] == ["sales:2026-03-01"]
+
+
+async def no_sleep(_seconds: float) -> None: ...
+
+
+class Window:
+    """A queue that forgets message ids after a while, as Service Bus does."""
+
+    def __init__(self, length: timedelta) -> None:
+        self.length = length
+        self.seen: dict[str, datetime] = {}
+        self.due: list[tuple[datetime, Message]] = []
+
+    def send(self, message: Message, now: datetime) -> None:
+        assert message.message_id is not None
+        first = self.seen.get(message.message_id)
+        if first is None or now - first > self.length:
+            self.seen[message.message_id] = now
+            self.due.append((message.scheduled_at or now, message))
+
+
+@pytest.mark.parametrize(("after", "messages"), [(-HOUR, 1), (HOUR, 2)])
+async def test_within_the_window_one_message_comes_and_after_it_the_claim_stops_the_second(
+    after: timedelta, messages: int
+) -> None:
+    window = Window(DAILY.memory + HOUR)
+    first_at = datetime(2026, 3, 1, tzinfo=UTC)
+    for now in (first_at, first_at + window.length + after):
+        window.send(schedule_processing("sales", DAILY, now, first_at), now)
+    assert len(window.due) == messages
+    station = Station()
+    for number, (_, message) in enumerate(window.due):
+        assert isinstance(message.body, bytes)
+        station.work = decode_work(message.body)
+        await station.process(str(number))
+    assert len(station.recompute.calls) == 1
+
+
+async def test_a_week_of_late_data_processes_every_period_once() -> None:
+    periods, window, station = (DAILY, TWO_HOURLY), Window(DAILY.memory + HOUR), Station()
+    start = datetime(2026, 3, 2, tzinfo=UTC)
+    for hour in range(7 * 24):
+        now = start + hour * HOUR
+        for late in (0, 1, 7, 30, 60):
+            if hour >= late:
+                for period in periods:
+                    message = schedule_processing("sales", period, now, now - late * HOUR)
+                    window.send(message, now)
+    for number, (_, message) in enumerate(sorted(window.due, key=lambda due: due[0])):
+        assert isinstance(message.body, bytes)
+        station.work = decode_work(message.body)
+        await station.process(str(number))
+    processed = [work.message_id for work in station.recompute.calls]
+    assert len(processed) == len(set(processed)) == 7 + 7 * 12
+    assert len(window.due) > len(processed)
+
+
+GOOD_IN = QueueFacts("in", 37 * HOUR, requires_session=False, forward_to="Out")
+GOOD_OUT = QueueFacts("out", None, requires_session=True, forward_to=None)
+
+
+def test_good_queues_have_no_problems() -> None:
+    assert list(problems(GOOD_IN, GOOD_OUT, [DAILY, TWO_HOURLY])) == []
+
+
+async def test_all_that_is_wrong_with_the_queues_is_said_at_once() -> None:
+    reader = MemoryQueueReader(
+        {
+            "in": QueueFacts("in", 36 * HOUR, requires_session=True, forward_to=None),
+            "out": QueueFacts("out", None, requires_session=False, forward_to=None),
+        }
+    )
+    with pytest.raises(EntitiesMisconfigured) as wrong:
+        await check_queues.run("in", "out", [DAILY, TWO_HOURLY], reader)
+    said = str(wrong.value)
+    assert len(wrong.value.problems) == 4
+    for part in ("1 day, 12:00:00, must be more", "cannot forward", "nowhere", "twice at once"):
+        assert part in said
+    with pytest.raises(LinkFailed, match="queue none"):
+        await check_queues.run("none", "out", [DAILY], reader)
+
+
+def test_a_queue_without_duplicate_detection_must_be_made_anew() -> None:
+    queue = QueueFacts("in", None, requires_session=False, forward_to="out")
+    assert ["made anew" in problem for problem in problems(queue, GOOD_OUT, [DAILY])] == [True]
