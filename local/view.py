@@ -66,7 +66,7 @@ def draw(
         Panel(_numbers(system, readings), title=title, title_align="left"),
         Panel(_last_decision(lines), title="last decision", title_align="left"),
         Panel(_events(lines), title="actions", title_align="left"),
-        Text("one minute of the trace lasts one second · Ctrl-C stops", style="dim"),
+        Text("one minute of the trace lasts one second, also in the reasons · Ctrl-C stops", style="dim"),
     )
 
 
@@ -112,5 +112,6 @@ def _events(lines: Sequence[LogEntry]) -> Table:
     for line in events[:LINES_SHOWN]:
         change = f"{line.current} → {line.desired}" if line.current is not None else ""
         style = STYLES.get(line.kind, "")
-        table.add_row(f"{line.time:%H:%M:%S}", Text(line.kind, style=style), change, line.reason)
+        reason = "" if line.kind is EntryKind.CONFIRMED else line.reason  # the decision's again
+        table.add_row(f"{line.time:%H:%M:%S}", Text(line.kind, style=style), change, reason)
     return table

@@ -67,7 +67,9 @@ def _ask(policy: Policy, seen: Observation) -> int:
         return seen.capacity
 
 
-def _direction(capacity: int, seen: Observation) -> int:
+def _direction(wish: int, seen: Observation) -> int:
+    """Of what the limits leave of a wish: at the maximum nothing would have scaled out."""
+    capacity = min(max(wish, seen.limits.minimum), seen.limits.maximum)
     return (capacity > seen.capacity) - (capacity < seen.capacity)
 
 

@@ -51,3 +51,9 @@ def test_a_rule_that_only_knows_the_levels_it_met_is_still_explained_or_left_alo
     found = resource(policy=picky)
     decision = explained(found, state([50]), decide(found, state([50]), NOW))
     assert (decision.desired, decision.counterfactual) == (2, "")
+
+
+def test_nothing_is_said_to_have_led_beyond_the_limits() -> None:
+    found, held = resource(policy=each), state([20] * 3, 1)
+    text = explained(found, held, decide(found, held, NOW)).counterfactual
+    assert text.startswith("would have scaled out at backlog >")

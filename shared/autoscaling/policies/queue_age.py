@@ -17,6 +17,8 @@ AGE_SHARE_MIN = 0.8
 """However little is known of the rate."""
 DEAD_TIME_MINUTES = 3.0
 """Until it is known."""
+SECONDS_BELOW = 30
+"""Shorter steps are told in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,21 +151,19 @@ class _Choice:
 
     def _out(self, age: float) -> Recommendation:
         seen, outlook, goal = self.seen, self.outlook, self.seen.goal
-        ahead_minutes = (outlook.dead + ORDER_AHEAD_STEPS) * self.minutes
+        ahead = self._time(outlook.dead + ORDER_AHEAD_STEPS)
         wanted = outlook.cheapest(seen.limits.maximum, goal.switch_cost, goal.late_penalty)
         if outlook.ordered > seen.capacity and not outlook.worth_replacing(wanted):
-            coming = f"{outlook.ordered} instances come within {outlook.arrival * self.minutes:.3g}"
-            return self._hold(f"{coming} min, sooner than a new order")
+            coming = self._time(outlook.arrival)
+            return self._hold(f"{outlook.ordered} come within {coming}, sooner than a new order")
         if wanted == outlook.ordered:
-            return self._hold(f"late work within {ahead_minutes:.3g} min costs less than another")
-        dead_minutes = outlook.dead * self.minutes
+            return self._hold(f"late work within {ahead} costs less than another instance")
+        limit = self._time(outlook.share * len(outlook.arrivals.recent))
         return self._say(
             wanted,
-            f"backlog {outlook.backlog * self.items:.4g} at "
-            f"{outlook.arrivals.rate * self.per_minute:.4g} arrivals/min would be "
-            f"{age * self.minutes:.2g} min old within {ahead_minutes:.3g} min at "
-            f"{outlook.ordered} instances, and new ones need {dead_minutes:.3g} min; "
-            f"{wanted} keep it under {outlook.share * goal.age_limit_minutes:.3g} min",
+            f"backlog {outlook.backlog * self.items:.4g} at {self._flow()} would be "
+            f"{self._time(age)} old within {ahead} at {_instances(outlook.ordered)}, and new ones "
+            f"need {self._time(outlook.dead)}; {wanted} keep it under {limit}",
             f"would have held at backlog < {outlook.late_from() * self.items:.4g}",
         )
 
@@ -178,11 +178,25 @@ class _Choice:
             return self._hold("holding: the last instance is busy for half of the time")
         return self._say(
             wanted,
-            f"the queue runs empty at {rate * self.per_minute:.4g} arrivals/min; for "
-            f"{patience * self.minutes:.3g} min {wanted} instances are enough, more would be idle "
-            f"for {1 - busy_share:.0%} of the time",
+            f"the queue runs empty at {self._flow()}; for the next {self._time(patience)} "
+            f"{_instances(wanted)} will do, more would be idle {1 - busy_share:.0%} of the time",
             f"would have held at backlog > {(seen.capacity - rate) * self.items:.4g}",
         )
+
+    def _time(self, steps: float) -> str:
+        """In minutes, or in seconds where it plans in seconds."""
+        seconds = steps * self.policy.step_seconds
+        return f"{seconds:.3g} s" if self._in_seconds else f"{seconds / 60:.3g} min"
+
+    def _flow(self) -> str:
+        arrivals = self.outlook.arrivals.rate * self.per_minute
+        if self._in_seconds:
+            return f"{arrivals / 60:.4g} arrivals/s"
+        return f"{arrivals:.4g} arrivals/min"
+
+    @property
+    def _in_seconds(self) -> bool:
+        return self.policy.step_seconds < SECONDS_BELOW
 
     def _hold(self, reason: str) -> Recommendation:
         late_from = self.outlook.late_from() * self.items
@@ -206,3 +220,7 @@ class _Choice:
             counterfactual=counterfactual,
             paced=True,
         )
+
+
+def _instances(count: int) -> str:
+    return f"{count} instance" if count == 1 else f"{count} instances"
