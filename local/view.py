@@ -66,11 +66,11 @@ def draw(
         Panel(_numbers(system, readings), title=title, title_align="left"),
         Panel(_last_decision(lines), title="last decision", title_align="left"),
         Panel(_events(lines), title="actions", title_align="left"),
-        Text(
-            "one minute of the trace lasts one second, also in the reasons · Ctrl-C stops",
-            style="dim",
-        ),
+        Text(FOOTER, style="dim"),
     )
+
+
+FOOTER = "one minute of the trace lasts one second, also in the reasons · Ctrl-C stops"
 
 
 def sparkline(values: Sequence[float]) -> str:
