@@ -17,6 +17,14 @@ class BadEvent(MessagingError):
     """A queue message that can never be processed; it belongs into the poison queue."""
 
 
+class BadLines(MessagingError):
+    """Lines that describe no message; nothing was sent."""
+
+    def __init__(self, shown: Sequence[str], count: int) -> None:
+        more = f"\n… and {count - len(shown)} more" if count > len(shown) else ""
+        super().__init__("\n".join(shown) + more)
+
+
 class UnsendableMessage(MessagingError):
     """A message that no Service Bus takes: a field is too long, or of a type that AMQP lacks."""
 

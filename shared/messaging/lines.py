@@ -1,0 +1,103 @@
+"""Messages written down as lines of JSON, for people. All that is wrong is said with its line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from shared.messaging.errors import NAMED_MAX, BadLines
+from shared.messaging.model import Message
+
+TEXTS = (
+    "message_id",
+    "session_id",
+    "partition_key",
+    "correlation_id",
+    "content_type",
+    "subject",
+    "to",
+    "reply_to",
+    "reply_to_session_id",
+)
+JSON_TYPE = "application/json"
+
+
+def read_messages(lines: Iterable[str], *, raw: bool = False) -> list[Message]:
+    """A message a line: an object with ``body`` and any field of a message.
+
+    A text as ``body`` is sent as it is, anything else as JSON. ``time_to_live_seconds`` is a
+    number, ``scheduled_at`` an ISO 8601 time. With ``raw`` each line is itself a body of JSON.
+    Empty lines are passed over. Raises BadLines.
+    """
+    read = _raw if raw else _message
+    messages: list[Message] = []
+    problems: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            messages.append(read(line))
+        except (ValueError, RecursionError) as error:
+            problems.append(f"line {number}: {error}")
+    if problems:
+        raise BadLines(problems[:NAMED_MAX], len(problems))
+    return messages
+
+
+def _raw(line: str) -> Message:
+    json.loads(line)
+    return Message(line.strip(), content_type=JSON_TYPE)
+
+
+def _message(line: str) -> Message:
+    fields = json.loads(line)
+    if not isinstance(fields, dict) or "body" not in fields:
+        raise ValueError("an object with a body is needed (or --raw, to send the lines themselves)")
+    if unknown := set(fields) - {"body", *TEXTS, *OTHERS}:
+        raise ValueError(f"unknown field {min(unknown)!r}")
+    body = fields["body"]
+    told = {name: _text(name, fields[name]) for name in TEXTS if name in fields}
+    for name, (field, parse) in OTHERS.items():
+        if name in fields:
+            told[field] = parse(fields[name])
+    if not isinstance(body, str):
+        body = json.dumps(body, separators=(",", ":"))
+        told.setdefault("content_type", JSON_TYPE)
+    return Message(body, **told)
+
+
+def _text(name: str, value: object) -> Any:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {value!r}, a text is needed")
+    return value
+
+
+def _seconds(value: object) -> timedelta:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError(f"time_to_live_seconds is {value!r}, a number is needed")
+    return timedelta(seconds=value)
+
+
+def _time(value: object) -> datetime:
+    try:
+        time = datetime.fromisoformat(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"scheduled_at is {value!r}, an ISO 8601 time is needed") from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _properties(value: object) -> Mapping[str, Any]:
+    simple = str | int | float | bool | None
+    if not isinstance(value, dict) or not all(isinstance(v, simple) for v in value.values()):
+        raise ValueError("application_properties must be an object of texts, numbers and booleans")
+    return value
+
+
+OTHERS: dict[str, tuple[str, Callable[[object], Any]]] = {
+    "time_to_live_seconds": ("time_to_live", _seconds),
+    "scheduled_at": ("scheduled_at", _time),
+    "application_properties": ("application_properties", _properties),
+}
+"""Written as something else than a text: the message's field, and how it is read."""
