@@ -1,0 +1,136 @@
+"""Sums over some of the records, which add up to the sums over all of them.
+
+Whatever way records are split among files, tasks and days, merging the parts' partials gives the
+partial of the whole: exactly in all that is counted, to rounding in sums of fractions. Copies of
+records must have been removed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from types import MappingProxyType
+
+from shared.sampling.model import Weight
+from shared.sampling.operations import Level, Operation
+
+NO_OPERATIONS: Mapping[str, Operation] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What an estimate needs of a record: ``value`` is that of the chosen measurement."""
+
+    weight: Weight
+    value: float | None = None
+    """None where the record does not have it: it is counted, and adds nothing to sums."""
+    operation_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lone:
+    """Variances of sampled records that belong to no operation: each was kept by itself."""
+
+    count_variance: float = 0
+    sum_variance: float = 0
+    count_variance_squares: float = 0
+    """Of each record's share, squared: these tell how many shares the variance rests on."""
+    sum_variance_squares: float = 0
+
+    def merge(self, other: Lone) -> Lone:
+        return Lone(
+            self.count_variance + other.count_variance,
+            self.sum_variance + other.sum_variance,
+            self.count_variance_squares + other.count_variance_squares,
+            self.sum_variance_squares + other.sum_variance_squares,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Additive figures, with k for a record's weight and x for its value."""
+
+    records: int = 0
+    doubtful_records: int = 0
+    """Those whose weight cannot be trusted."""
+    raw_sum: float = 0
+    weight_sum: float = 0
+    weight_square_sum: float = 0
+    weight_max: float = 0
+    adjusted_sum: float = 0
+    """Σ kx"""
+    count_variance: float = 0
+    """Σ k(k - 1): of the adjusted count, were each record sampled by itself."""
+    sum_variance: float = 0
+    """Σ k(k - 1)x²: of the adjusted sum, were each record sampled by itself."""
+    lone: Lone = Lone()
+    operations: Mapping[str, Operation] = field(default_factory=lambda: NO_OPERATIONS)
+    """The sampled ones only: a weight of 1 adds no variance, alone or beside others."""
+
+    def merge(self, other: Partial) -> Partial:
+        return Partial(
+            self.records + other.records,
+            self.doubtful_records + other.doubtful_records,
+            self.raw_sum + other.raw_sum,
+            self.weight_sum + other.weight_sum,
+            self.weight_square_sum + other.weight_square_sum,
+            max(self.weight_max, other.weight_max),
+            self.adjusted_sum + other.adjusted_sum,
+            self.count_variance + other.count_variance,
+            self.sum_variance + other.sum_variance,
+            self.lone.merge(other.lone),
+            _merged(self.operations, other.operations),
+        )
+
+
+def merged(partials: Iterable[Partial]) -> Partial:
+    """Of none it is the partial of no records."""
+    return reduce(Partial.merge, partials, Partial())
+
+
+def partial_of(items: Iterable[Item]) -> Partial:
+    """One pass over the items."""
+    records = doubtful = 0
+    raw = weights = squares = heaviest = adjusted = by_count = by_sum = 0.0
+    lone = Lone()
+    operations: dict[str, Operation] = {}
+    for item in items:
+        k, x = item.weight.value, item.value or 0.0
+        records += 1
+        doubtful += not item.weight.trusted
+        raw += x
+        weights += k
+        squares += k * k
+        heaviest = max(heaviest, k)
+        adjusted += k * x
+        by_count += k * (k - 1)
+        by_sum += k * (k - 1) * x * x
+        if k <= 1:
+            continue
+        if not item.operation_id:
+            lone = lone.merge(_lone(k, x))
+            continue
+        operation = Operation((Level(k, 1, x),))
+        known = operations.get(item.operation_id)
+        operations[item.operation_id] = operation if known is None else known.merge(operation)
+    return Partial(
+        records, doubtful, raw, weights, squares, heaviest, adjusted, by_count, by_sum,
+        lone, operations,
+    )  # fmt: skip
+
+
+def _lone(k: float, x: float) -> Lone:
+    count, total = k * (k - 1), k * (k - 1) * x * x
+    return Lone(count, total, count * count, total * total)
+
+
+def _merged(a: Mapping[str, Operation], b: Mapping[str, Operation]) -> Mapping[str, Operation]:
+    few, many = (a, b) if len(a) < len(b) else (b, a)
+    if not few:
+        return many
+    together = dict(many)
+    for operation_id, operation in few.items():
+        known = together.get(operation_id)
+        together[operation_id] = operation if known is None else known.merge(operation)
+    return together

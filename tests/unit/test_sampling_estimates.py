@@ -1,0 +1,201 @@
+"""Partials add up however records are split, and intervals hold the truth as often as they say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from shared.sampling.estimates import Figures, figures
+from shared.sampling.model import Weight, WeightSource
+from shared.sampling.operations import Level, Operation
+from shared.sampling.partials import Item, Partial, merged, partial_of
+from shared.sampling.student import t_975
+
+ITEMS = st.lists(
+    st.builds(
+        Item,
+        st.builds(
+            Weight,
+            st.sampled_from([1.0, 1.5, 2.0, 4.0, 10.0]),
+            st.sampled_from([WeightSource.ITEM_COUNT, WeightSource.UNSTATED]),
+        ),
+        st.none() | st.integers(-100, 100).map(float),
+        st.sampled_from(["", "a", "b", "c"]),
+    ),
+    max_size=30,
+)
+
+
+def item(k: float, x: float | None = None, operation_id: str = "") -> Item:
+    return Item(Weight(k, WeightSource.ITEM_COUNT), x, operation_id)
+
+
+@given(ITEMS, st.lists(st.integers(0, 3), min_size=30, max_size=30))
+def test_parts_merge_to_the_one_pass_result_in_any_split(
+    items: list[Item], owners: list[int]
+) -> None:
+    parts = [
+        partial_of([i for i, o in zip(items, owners, strict=False) if o == p]) for p in range(4)
+    ]
+    assert merged(parts) == partial_of(items)
+    assert merged(reversed(parts)) == partial_of(items)
+
+
+@given(ITEMS, ITEMS, ITEMS)
+def test_merging_is_associative_commutative_and_has_a_zero(
+    a: list[Item], b: list[Item], c: list[Item]
+) -> None:
+    x, y, z = partial_of(a), partial_of(b), partial_of(c)
+    assert x.merge(y).merge(z) == x.merge(y.merge(z))
+    assert x.merge(y) == y.merge(x)
+    assert x.merge(Partial()) == x == Partial().merge(x)
+
+
+@given(ITEMS)
+def test_without_sampling_nothing_is_unsure(items: list[Item]) -> None:
+    whole = [Item(Weight(1.0, i.weight.source), i.value, i.operation_id) for i in items]
+    found = figures(partial_of(whole))
+    assert found.count.standard_error == found.total.standard_error == 0
+    assert found.count.low == found.count.high == len(items)
+    assert found.total.low == found.total.high == found.raw_sum
+    assert found.sampling_rate_percent == (100 if items else None)
+    assert found.effective_records == len(items)
+
+
+@given(ITEMS)
+def test_figures_are_finite_and_ordered(items: list[Item]) -> None:
+    found = figures(partial_of(items))
+    for estimate in (found.count, found.total):
+        assert estimate.low <= estimate.value <= estimate.high
+        assert math.isfinite(estimate.high)
+    assert found.count.low >= found.records
+    assert found.effective_records <= len(items) + 1e-9
+
+
+def test_figures_by_hand() -> None:
+    found = figures(partial_of([item(4, 2, "a"), item(4, 3, "a"), item(2, 5), item(1, 7, "b")]))
+    assert (found.records, found.raw_sum, found.weight_max) == (4, 17, 4)
+    assert found.count.value == 11
+    assert found.total.value == 8 + 12 + 10 + 7
+    assert found.sampling_rate_percent == pytest.approx(400 / 11)
+    assert found.effective_records == pytest.approx(121 / 37)
+    assert found.total.standard_error**2 == pytest.approx(4 * 3 * 5**2 + 2 * 5**2)
+    assert found.total.standard_error_by_record**2 == pytest.approx(4 * 3 * 13 + 2 * 5**2)
+    assert found.count.standard_error**2 == pytest.approx(4 * 3 * 2**2 + 2)
+    assert found.trusted
+
+
+def test_the_sampling_rate_of_mixed_rates_is_the_share_that_was_kept() -> None:
+    kept = [item(1)] * 1000 + [item(10)] * 100
+    rate = figures(partial_of(kept)).sampling_rate_percent
+    assert rate == pytest.approx(100 * 1100 / 2000)
+
+
+def test_doubtful_weights_are_counted() -> None:
+    doubtful = Item(Weight(1.0, WeightSource.UNSTATED))
+    found = figures(partial_of([doubtful, item(1)]))
+    assert found.doubtful_records == 1
+    assert not found.trusted
+
+
+def test_the_mixed_variance_is_unbiased_by_enumeration() -> None:
+    """Three rates in one operation share one random number; every outcome is gone through."""
+    population = [(2, 3), (4, 5), (4, 1), (8, 2)]
+    total = sum([x for _, x in population])
+    true_variance = expected_variance = expected_total = Fraction(0)
+    thresholds = [Fraction(0), *[Fraction(1, k) for k in (8, 4, 2, 1)]]
+    for below, above in pairwise(thresholds):
+        kept = [(k, x) for k, x in population if Fraction(1, k) >= above]
+        estimate = sum([k * x for k, x in kept])
+        operation = partial_of([item(k, x, "op") for k, x in kept]).operations.get("op")
+        share = Fraction(operation.sum_variance) if operation else Fraction(0)
+        probability = above - below
+        expected_total += probability * estimate
+        expected_variance += probability * share
+        true_variance += probability * (estimate - total) ** 2
+    assert expected_total == total
+    assert float(expected_variance) == pytest.approx(float(true_variance))
+
+
+def test_the_mixed_variance_is_the_sum_over_all_pairs() -> None:
+    levels = (Level(1.5, 2, 3.0), Level(4.0, 1, -5.0), Level(10.0, 3, 2.0))
+    pairs = [
+        (1 - 1 / min(a.weight, b.weight)) * a.weight * a.value_sum * b.weight * b.value_sum
+        for a, b in product(levels, levels)
+    ]
+    assert Operation(levels).sum_variance == pytest.approx(sum(pairs))
+
+
+@pytest.mark.parametrize("degrees", [*range(1, 40), 100, 1000, 10**6])
+def test_t_quantiles(degrees: int) -> None:
+    assert t_975(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-3)
+
+
+Rule = Callable[[np.random.Generator, int], np.ndarray]
+ROUNDS = 400
+
+
+def one_in(k: float) -> Rule:
+    return lambda _, operations: np.full(operations, k)
+
+
+def mixed(rng: np.random.Generator, operations: int) -> np.ndarray:
+    return rng.choice([1, 2, 5, 20], operations)
+
+
+class MonteCarlo:
+    """The same population sampled many times by whole operations: how often intervals hold."""
+
+    def __init__(self, operations: int, weights: Rule, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        sizes = 1 + rng.poisson(2.0, operations)
+        owner = np.repeat(np.arange(operations), sizes)
+        values = rng.gamma(2, 10, operations)[owner] * rng.gamma(4, 0.25, owner.size)
+        k = weights(rng, operations)
+        truth = values.sum()
+        self.held = self.held_by_record = self.count_held = 0
+        ratios = []
+        for _ in range(ROUNDS):
+            kept = (rng.random(operations) < 1 / k)[owner]
+            found = self._figures(k[owner][kept], values[kept], owner[kept])
+            ratios.append(found.total.value / truth)
+            miss = abs(found.total.value - truth)
+            self.held += found.total.low <= truth <= found.total.high
+            self.held_by_record += miss <= 1.96 * found.total.standard_error_by_record
+            self.count_held += found.count.low <= owner.size <= found.count.high
+        self.bias = float(np.mean(ratios)) - 1
+        self.bias_error = float(np.std(ratios)) / math.sqrt(ROUNDS)
+
+    @staticmethod
+    def _figures(k: np.ndarray, x: np.ndarray, owner: np.ndarray) -> Figures:
+        kept = zip(k.tolist(), x.tolist(), owner.tolist(), strict=True)
+        return figures(partial_of([item(a, b, str(c)) for a, b, c in kept]))
+
+
+@pytest.mark.parametrize(
+    ("operations", "weights", "at_least"),
+    [
+        (800, one_in(4), 0.92),
+        (800, one_in(10), 0.91),
+        (800, mixed, 0.91),
+        (100, one_in(10), 0.85),
+    ],
+    ids=["one in 4", "one in 10", "mixed", "few operations"],
+)
+def test_intervals_by_operation_hold_and_those_by_record_do_not(
+    operations: int, weights: Rule, at_least: float
+) -> None:
+    run = MonteCarlo(operations, weights, seed=11)
+    assert abs(run.bias) < 4 * run.bias_error
+    assert run.held / ROUNDS >= at_least
+    assert run.count_held / ROUNDS >= at_least
+    assert run.held / ROUNDS <= 0.985
+    assert run.held_by_record / ROUNDS < 0.85
