@@ -17,3 +17,11 @@ class StreamRecreated(IngestionError):
 
 class Fenced(IngestionError):
     """Somebody owns the partition under a higher epoch: stop, and write nothing more."""
+
+
+class ClaimLost(IngestionError):
+    """Somebody else wrote the partition's ownership first; look again in the next cycle."""
+
+
+class StoreUnavailable(IngestionError):
+    """A call to a store failed, or its reply was lost: whether it took effect is not known."""

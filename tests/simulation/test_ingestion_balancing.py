@@ -1,0 +1,144 @@
+"""Processors that race, crash, sleep and come back: balanced in the end, never two per epoch."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from shared.adapters.ingestion_memory import MemoryOwnershipStore
+from shared.ingestion.balancing import Claim, Ownership, View, plan
+from shared.ingestion.errors import ClaimLost
+from tests.builders import NOW
+from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
+
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "100"))
+ONLY = os.environ.get("SIMULATION_SEED")
+CYCLE_SECONDS = 5
+
+
+class Store(MemoryOwnershipStore):
+    """The memory twin with a pause before and after each call, which remembers every write."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(lambda: world.now)
+        self.written: list[Ownership] = []
+
+    async def owners(self) -> Sequence[Ownership]:
+        await pause()
+        rows = await super().owners()
+        await pause()
+        return rows
+
+    async def write(self, claim: Claim) -> Ownership:
+        await pause()
+        row = await super().write(claim)
+        self.written.append(row)
+        await pause()
+        return row
+
+
+@dataclass
+class World:
+    """Time, partitions, processors; who ends by a crash is replaced under a new name."""
+
+    seed: int
+    fault_rate: float
+    partitions: int = 0
+    started: int = 0
+    alive: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.now = NOW
+        self.scheduler = Scheduler(self.seed, self.fault_rate)
+        self.random = self.scheduler.random
+        self.store = Store(self)
+        self.partitions = self.random.randint(1, 24)
+        for _ in range(self.random.randint(1, 8)):
+            self.start()
+
+    def start(self) -> None:
+        name = f"p{self.started}"
+        self.started += 1
+        self.alive.add(name)
+
+        def ended(_result: object, error: BaseException | None) -> None:
+            self.alive.discard(name)
+            assert isinstance(error, Crash | Outage), error  # an outage before its first step
+            self.start()
+
+        self.scheduler.start(self.processor(name), ended)
+
+    async def processor(self, me: str) -> None:
+        while True:
+            with suppress(Outage):
+                await self.cycle(me)
+            until = self.now + timedelta(seconds=CYCLE_SECONDS * self.random.uniform(0.8, 1.2))
+            if self.random.random() < self.scheduler.fault_rate:
+                until += timedelta(seconds=60)  # a process that sleeps past its expiry
+            while self.now < until:
+                await pause(sheltered=True)
+
+    async def cycle(self, me: str) -> None:
+        rows = tuple(await self.store.owners())
+        ids = tuple(str(n) for n in range(self.partitions))
+        found = plan(View(ids, rows), me, self.now)
+        for claim in (*found.renewals, *([found.claim] if found.claim else [])):
+            with suppress(ClaimLost):
+                await self.store.write(claim)
+
+    def run(self, seconds: float) -> None:
+        end = self.now + timedelta(seconds=seconds)
+        while self.now < end:
+            self.now += timedelta(seconds=self.random.random() / 2)
+            for _ in range(2 * len(self.scheduler.tasks)):
+                self.scheduler.step()
+
+    def close(self) -> None:
+        for task in self.scheduler.tasks:
+            task.work.close()
+
+
+def check_epochs(world: World) -> None:
+    owners: dict[tuple[str, int], set[str]] = {}
+    newest: Counter[str] = Counter()
+    for row in world.store.written:
+        owners.setdefault((row.partition_id, row.epoch), set()).add(row.owner)
+        assert row.epoch >= newest[row.partition_id], "an epoch went back"
+        newest[row.partition_id] = row.epoch
+    assert all(len(names) == 1 for names in owners.values()), f"seed {world.seed}: {owners}"
+
+
+@pytest.mark.parametrize("seed", [int(ONLY)] if ONLY else range(SEEDS))
+def test_balanced_within_one_once_faults_stop_and_one_owner_per_epoch(seed: int) -> None:
+    world = World(seed, fault_rate=0.03)
+    world.run(60)
+    world.partitions += world.random.choice([0, 0, 5])
+    world.run(30)
+    world.scheduler.fault_rate = 0
+    world.run(100 + CYCLE_SECONDS * 1.2 * world.partitions)
+    check_epochs(world)
+    written = len(world.store.written)
+    shares = Counter(row.owner for row in world.store._rows.values())
+    floor = world.partitions // len(world.alive)
+    assert sum(shares.values()) == world.partitions
+    assert set(shares) <= world.alive, f"seed {seed}"
+    assert all(floor <= shares[name] <= floor + 1 for name in world.alive), f"seed {seed}: {shares}"
+    world.run(20)
+    owners = {row.partition_id: row.epoch for row in world.store.written[:written]}
+    assert {r.partition_id: r.epoch for r in world.store._rows.values()} == owners, "stays put"
+    world.close()
+
+
+def test_the_faults_do_strike() -> None:
+    worlds = [World(seed, fault_rate=0.03) for seed in range(10)]
+    for world in worlds:
+        world.run(60)
+        world.close()
+    assert sum(world.started - len(world.alive) for world in worlds) > 10
+    assert max(row.epoch for world in worlds for row in world.store.written) > 2
