@@ -7,9 +7,11 @@ inside are skipped then.
 """
 
 import asyncio
+import gc
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -34,8 +36,22 @@ NOTHING_SECONDS = 0.3
 """How long to look for messages that should not be there."""
 
 THREADS_MAX = 64
+AT_ONCE = 8
 
 Scenario = Callable[["Rig"], Awaitable[None]]
+MakeRig = Callable[[AsyncExitStack, str], Awaitable[Any]]
+Test = Callable[[], Awaitable[None]]
+Run = Callable[[], Awaitable[None]]
+
+SIDE_BY_SIDE = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+"""Marks of a module of such tests, beside the use of the fixture `side_by_side`.
+
+The clients leave sockets open when a connection breaks, hence the filters.
+"""
 
 
 class Threaded:
@@ -76,6 +92,7 @@ class ThreadedClient(Threaded):
 class Rig:
     """One client, and the broker that it talks to: a stand-in, or the emulator when None."""
 
+    kind: str
     client: Any
     stand_in: AmqpStandIn | None
     clock: VirtualClock
@@ -135,6 +152,11 @@ class Rig:
         await self.open(sender, receiver)
         return sender, receiver
 
+    async def another_client(self, **options: Any) -> Any:
+        """A client of the same kind with other options."""
+        client = _client(self.kind, self.connection_string, keep_alive=0, **options)
+        return await self.stack.enter_async_context(client)
+
     def _administration(self) -> ServiceBusAdministrationClient:
         host = _endpoint(self.connection_string)
         string = self.connection_string.replace(host, f"{host}:{EMULATOR_ADMINISTRATION_PORT}", 1)
@@ -149,8 +171,13 @@ class _Http(AioHttpTransport):  # type: ignore[misc]
         return await super().send(request, **config)
 
 
-def both(scenario: Scenario) -> Callable[[], Awaitable[None]]:
-    """A test that runs a scenario with either client, both at once.
+def both(scenario: Scenario) -> Test:
+    """A test that runs a scenario with either client of Service Bus, both at once."""
+    return side_by_side_test(scenario, rig)
+
+
+def side_by_side_test(scenario: Callable[[Any], Awaitable[None]], make: MakeRig) -> Test:
+    """A test that runs a scenario with an aio and with a sync client, both at once.
 
     The scenarios of a module run side by side, started by the fixture `side_by_side`: they wait
     for the SDK most of the time, which takes half a second to open a link and one to close it.
@@ -160,7 +187,7 @@ def both(scenario: Scenario) -> Callable[[], Awaitable[None]]:
         await _running.pop(test)
 
     async def run() -> None:
-        await asyncio.gather(_run(scenario, "aio"), _run(scenario, "sync"))
+        await asyncio.gather(*(_run(scenario, make, kind) for kind in ("aio", "sync")))
 
     test.__name__ = scenario.__name__
     test.__doc__ = scenario.__doc__
@@ -173,48 +200,56 @@ def both(scenario: Scenario) -> Callable[[], Awaitable[None]]:
 async def side_by_side(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     """Start all scenarios of the module that are to be tested."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS_MAX))
+    limit = asyncio.Semaphore(AT_ONCE)
     for item in request.session.items:
         test = getattr(item, "function", None)
         if test in _scenarios and item.path == request.path:
-            _running[test] = asyncio.create_task(_scenarios[test]())
+            _running[test] = asyncio.create_task(_limited(limit, _scenarios[test]))
     yield
     for left in _running.values():  # of tests that were not run after all
         left.cancel()
     await asyncio.gather(*_running.values(), return_exceptions=True)
     _running.clear()
+    with warnings.catch_warnings():  # here, lest they are found in somebody else's test
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
-Test = Callable[[], Awaitable[None]]
-_scenarios: dict[Test, Callable[[], Coroutine[None, None, None]]] = {}
+async def _limited(limit: asyncio.Semaphore, run: Run) -> None:
+    async with limit:
+        await run()
+
+
+_scenarios: dict[Test, Run] = {}
 _running: dict[Test, asyncio.Task[None]] = {}
 
 
-async def _run(scenario: Scenario, kind: str) -> None:
+async def _run(scenario: Callable[[Any], Awaitable[None]], make: MakeRig, kind: str) -> None:
     async with AsyncExitStack() as stack:
         try:
-            await scenario(await rig(stack, kind))
+            await scenario(await make(stack, kind))
         except Exception as error:
             error.add_note(f"with the {kind} client")
             raise
 
 
-async def rig(stack: AsyncExitStack, kind: str, **options: Any) -> Rig:
+async def rig(stack: AsyncExitStack, kind: str) -> Rig:
     """A client of either kind, closed with the stack. Without keep-alives it closes quicker."""
-    options = {"retry_total": 0, "keep_alive": 0} | options
+    options = {"retry_total": 0, "keep_alive": 0}
     clock = VirtualClock()
     stand_in = None
     connection_string = os.environ.get(EMULATOR, "")
     if not connection_string:
         stand_in = await stack.enter_async_context(AmqpStandIn(clock=clock))
         connection_string = stand_in.connection_string
-    client: Any
+    client = await stack.enter_async_context(_client(kind, connection_string, **options))
+    return Rig(kind, client, stand_in, clock, connection_string, stack)
+
+
+def _client(kind: str, connection_string: str, **options: Any) -> Any:
     if kind == "aio":
-        client = AsyncServiceBusClient.from_connection_string(connection_string, **options)
-    else:
-        sync = ServiceBusClient.from_connection_string(connection_string, **options)
-        client = ThreadedClient(sync)
-    await stack.enter_async_context(client)
-    return Rig(client, stand_in, clock, connection_string, stack)
+        return AsyncServiceBusClient.from_connection_string(connection_string, **options)
+    return ThreadedClient(ServiceBusClient.from_connection_string(connection_string, **options))
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.exceptions import MessageNotFoundError, MessagingEntityNotFoundError
 
 from tests.local.amqp_rig import (
+    SIDE_BY_SIDE,
     Rig,
     bodies,
     both,
@@ -17,10 +18,7 @@ from tests.local.amqp_rig import (
     side_by_side,
 )
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.usefixtures(side_by_side.__name__),
-]
+pytestmark = [*SIDE_BY_SIDE, pytest.mark.usefixtures(side_by_side.__name__)]
 
 WINDOW = timedelta(hours=48)
 

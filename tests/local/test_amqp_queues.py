@@ -13,6 +13,7 @@ from azure.servicebus.exceptions import (
 )
 
 from tests.local.amqp_rig import (
+    SIDE_BY_SIDE,
     Rig,
     bodies,
     both,
@@ -25,10 +26,7 @@ from tests.local.amqp_rig import (
     side_by_side,
 )
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.usefixtures(side_by_side.__name__),
-]
+pytestmark = [*SIDE_BY_SIDE, pytest.mark.usefixtures(side_by_side.__name__)]
 
 LOCK = timedelta(seconds=30)
 

@@ -98,6 +98,10 @@ class Partition:
     _last: Event | None = None
     _readers: list[Reader] = field(default_factory=list)
 
+    @property
+    def reader_count(self) -> int:
+        return len(self._readers)
+
     def append(self, content: EventContent, now: datetime) -> Event:
         event = Event(self._next_number, self._next_offset, now, content)
         self._next_number += 1
