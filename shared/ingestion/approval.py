@@ -1,0 +1,98 @@
+"""The token in an approval link: it closes one incident of one breaker, for a while.
+
+``payload.signature``, both in unpadded base64url; the signature is HMAC-SHA256 (RFC 2104) of
+PURPOSE and the payload's bytes. A token is of single use without a list of used ones: it names
+the incident's epoch, closing ends the incident, and no later one has that epoch (breaker.close).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+
+from shared.ingestion.errors import IngestionError
+
+KEY_BYTES_MIN = 32
+TOKEN_CHARACTERS_MAX = 2048
+PURPOSE = b"breaker approval 1\n"
+"""Signed with the payload, so that nothing else this key may sign passes for an approval."""
+
+
+class TokenRefused(IngestionError):
+    """An approval that does not count; the text says why and may be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What a token allows. ``expires_at`` counts in whole seconds since 1970, UTC."""
+
+    breaker: str
+    epoch: int
+    expires_at: int
+
+
+def issue(key: bytes, breaker: str, epoch: int, now: datetime, valid_for: timedelta) -> str:
+    """A token that closes the incident until it expires. Raises ValueError for a short key."""
+    _check(key)
+    approval = Approval(breaker, epoch, int((now + valid_for).timestamp()))
+    payload = json.dumps(asdict(approval), separators=(",", ":"), sort_keys=True).encode()
+    return f"{_text(payload)}.{_text(_signature(key, payload))}"
+
+
+def verify(keys: Sequence[bytes], token: str, breaker: str, now: datetime) -> Approval:
+    """The approval of a token that was signed with any of the keys (several, to rotate them).
+
+    Nothing of a token is looked at before its signature is found good. Whether its incident is
+    the present one is for ``breaker.close`` to say, in the same write that closes it. Raises
+    TokenRefused.
+    """
+    payload, signature = _parts(token)
+    for key in keys:
+        _check(key)
+    good = [hmac.compare_digest(_signature(key, payload), signature) for key in keys]
+    if not any(good):
+        raise TokenRefused("the link was not signed by this app")
+    approval = Approval(**json.loads(payload))
+    if approval.breaker != breaker:
+        raise TokenRefused("the link is for another breaker")
+    if now.timestamp() >= approval.expires_at:
+        expired = datetime.fromtimestamp(approval.expires_at, UTC)
+        raise TokenRefused(f"the link expired at {expired:%F %T} UTC")
+    return approval
+
+
+def _parts(token: str) -> tuple[bytes, bytes]:
+    head, dot, tail = token.partition(".")
+    if not dot or len(token) > TOKEN_CHARACTERS_MAX:
+        raise TokenRefused("the link is damaged")
+    return _bytes(head), _bytes(tail)
+
+
+def _signature(key: bytes, payload: bytes) -> bytes:
+    return hmac.new(key, PURPOSE + payload, hashlib.sha256).digest()
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    """Strict: one text for each value, so that a token cannot be written in two ways."""
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise TokenRefused("the link is damaged") from None
+    if _text(data) != text:
+        raise TokenRefused("the link is damaged")
+    return data
+
+
+def _check(key: bytes) -> None:
+    if len(key) < KEY_BYTES_MIN:
+        raise ValueError(f"an approval key needs {KEY_BYTES_MIN} bytes or more")

@@ -1,0 +1,214 @@
+"""The circuit breaker of one consumer: a row that all instances share, and how it may change.
+
+Each rule gives the row's next value, or None where it must not change. Whoever wants a change
+writes it under the version that was read; of many that want the same, one wins, and the others
+read again and find that nothing is left to do. So the winner alone has an opening to announce.
+
+    closed ──trip──▶ open ──probe (its break is over)──▶ half open ──enough successes──▶ closed
+                      ▲  ◀──────────a failure────────────────┘
+    any ──isolate──▶ isolated        open, half open, isolated ──close (a person)──▶ closed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Mode(StrEnum):
+    CLOSED = "closed"  # events flow
+    OPEN = "open"  # nothing flows until the break is over
+    HALF_OPEN = "half_open"  # one partition tries a few events
+    ISOLATED = "isolated"  # a person stopped it; only a person starts it again
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerTimes:
+    """Breaks grow by ``break_factor`` with each failure in a row, up to ``break_seconds_max``.
+
+    A breaker that trips again within ``calm_seconds`` of a successful probe goes on growing.
+    """
+
+    break_seconds: float = 30
+    break_factor: float = 2
+    break_seconds_max: float = 900
+    calm_seconds: float = 300
+    probe_events: int = 10
+    probe_seconds: float = 60
+    """The probe's holder has so long for each of its steps; then another may take over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Who may try, on which partition, until when, and how many events must still succeed."""
+
+    holder: str
+    partition_id: str
+    until: datetime
+    events_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """The shared row. ``epoch`` counts incidents: it grows when a closed breaker opens and when a
+    person isolates, so that no older approval ends that. A failed probe is of the same incident."""
+
+    mode: Mode = Mode.CLOSED
+    epoch: int = 0
+    changed_at: datetime = LONG_AGO
+    reason: str = ""
+    breaks: int = 0
+    """Breaks in a row; how long the next one is depends on it."""
+    retry_at: datetime | None = None
+    """When the break is over; None while closed or isolated."""
+    probe: Probe | None = None
+    closed_by: str = ""
+
+
+# --- what makes it open -----------------------------------------------------------------------
+
+
+def trip(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> Breaker | None:
+    """Open a closed breaker; the one transition that is announced to people."""
+    if breaker.mode is not Mode.CLOSED:
+        return None
+    calm = now - breaker.changed_at >= timedelta(seconds=times.calm_seconds)
+    breaks = 0 if calm else breaker.breaks
+    return _opened(replace(breaker, epoch=breaker.epoch + 1, breaks=breaks), reason, now, times)
+
+
+def isolate(breaker: Breaker, reason: str, now: datetime) -> Breaker | None:
+    """Stop until a person closes it, whatever the calls do meanwhile."""
+    if breaker.mode is Mode.ISOLATED:
+        return None
+    return Breaker(
+        mode=Mode.ISOLATED,
+        epoch=breaker.epoch + 1,
+        changed_at=now,
+        reason=reason,
+        breaks=breaker.breaks,
+    )
+
+
+def break_seconds(breaks: int, times: BreakerTimes) -> float:
+    """How long the break is after so many others in a row."""
+    exponent = min(breaks, 100)  # beyond it any factor has reached its cap, or overflows
+    return min(times.break_seconds * times.break_factor**exponent, times.break_seconds_max)
+
+
+def _opened(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> Breaker:
+    wait = timedelta(seconds=break_seconds(breaker.breaks, times))
+    return Breaker(
+        mode=Mode.OPEN,
+        epoch=breaker.epoch,
+        changed_at=now,
+        reason=reason,
+        breaks=breaker.breaks + 1,
+        retry_at=now + wait,
+    )
+
+
+# --- the probe --------------------------------------------------------------------------------
+
+
+def start_probe(
+    breaker: Breaker, holder: str, partition_id: str, now: datetime, times: BreakerTimes
+) -> Breaker | None:
+    """Let ``holder`` try: once the break is over, or when another holder has gone silent."""
+    if not _probe_is_due(breaker, now):
+        return None
+    probe = Probe(holder, partition_id, _until(now, times), times.probe_events)
+    reason = f"{holder} tries partition {partition_id}"
+    return replace(breaker, mode=Mode.HALF_OPEN, changed_at=now, reason=reason, probe=probe)
+
+
+def _probe_is_due(breaker: Breaker, now: datetime) -> bool:
+    if breaker.mode is Mode.OPEN:
+        return breaker.retry_at is not None and now >= breaker.retry_at
+    if breaker.mode is Mode.HALF_OPEN:
+        return breaker.probe is None or now >= breaker.probe.until
+    return False
+
+
+def report_probe(
+    breaker: Breaker,
+    holder: str,
+    successes: int,
+    failure: str | None,
+    now: datetime,
+    times: BreakerTimes,
+) -> Breaker | None:
+    """What the holder's events did: a failure opens again, enough successes close.
+
+    A report of fewer events than are left keeps the probe. None from who no longer holds it.
+    """
+    if not _holds(breaker, holder, now) or breaker.probe is None:
+        return None
+    if failure is not None:
+        return _opened(breaker, f"the probe failed: {failure}", now, times)
+    left = breaker.probe.events_left - successes
+    if left <= 0:
+        return _closed(breaker, "the probe succeeded", holder, now)
+    return replace(
+        breaker, probe=replace(breaker.probe, events_left=left, until=_until(now, times))
+    )
+
+
+def _holds(breaker: Breaker, holder: str, now: datetime) -> bool:
+    probe = breaker.probe
+    if breaker.mode is not Mode.HALF_OPEN or probe is None:
+        return False
+    return probe.holder == holder and now < probe.until
+
+
+def _until(now: datetime, times: BreakerTimes) -> datetime:
+    return now + timedelta(seconds=times.probe_seconds)
+
+
+# --- what makes it close ----------------------------------------------------------------------
+
+
+def close(breaker: Breaker, epoch: int, who: str, now: datetime) -> Breaker | None:
+    """A person closes the incident ``epoch``. None where it is over, or is another one by now."""
+    if breaker.mode is Mode.CLOSED or breaker.epoch != epoch:
+        return None
+    return replace(_closed(breaker, f"closed by {who}", who, now), breaks=0)
+
+
+def _closed(breaker: Breaker, reason: str, who: str, now: datetime) -> Breaker:
+    return Breaker(
+        mode=Mode.CLOSED,
+        epoch=breaker.epoch,
+        changed_at=now,
+        reason=reason,
+        breaks=breaker.breaks,
+        closed_by=who,
+    )
+
+
+# --- what it means for a batch ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """How many of a batch's events may be processed now (None: all), and why."""
+
+    events_max: int | None
+    reason: str
+
+    @property
+    def shut(self) -> bool:
+        return self.events_max == 0
+
+
+def gate(breaker: Breaker, instance: str, partition_id: str, now: datetime) -> Gate:
+    """What the breaker lets through: all, the first few of the probed partition, or nothing."""
+    if breaker.mode is Mode.CLOSED:
+        return Gate(None, "closed")
+    probe = breaker.probe
+    if probe and _holds(breaker, instance, now) and probe.partition_id == partition_id:
+        return Gate(probe.events_left, "probing")
+    return Gate(0, f"{breaker.mode}: {breaker.reason}")
