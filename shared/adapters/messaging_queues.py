@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from azure.core.exceptions import ResourceNotFoundError
+from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties
 
@@ -10,7 +10,7 @@ from shared.adapters.credentials import credential_for
 from shared.adapters.transport import transport_for
 from shared.connections import ServiceBusConnection
 from shared.messaging.entities import QueueFacts
-from shared.messaging.errors import LinkFailed
+from shared.messaging.errors import FactsHidden, LinkFailed
 
 
 class ServiceBusQueueReader:
@@ -24,6 +24,8 @@ class ServiceBusQueueReader:
             return _facts(await self._client.get_queue(queue))
         except ResourceNotFoundError as error:
             raise LinkFailed(f"queue {queue} does not exist") from error
+        except ClientAuthenticationError as error:
+            raise FactsHidden(f"queue {queue}: no right to manage the namespace") from error
 
     async def close(self) -> None:
         await self._client.close()

@@ -57,6 +57,10 @@ class LinkFailed(MessagingError):
     """The entity cannot be sent to, however often it is tried: a person must act."""
 
 
+class FactsHidden(MessagingError):
+    """Nobody may tell this program what the entity is like: it lacks the right to manage."""
+
+
 class ClaimTaken(MessagingError):
     """Somebody else works on this data set and period right now; try again later."""
 

@@ -69,7 +69,7 @@ class QueueReader(Protocol):
     """Reads what queues are like."""
 
     async def facts(self, queue: str) -> QueueFacts:
-        """Raises LinkFailed where there is no such queue."""
+        """Raises LinkFailed where there is no such queue, FactsHidden without the right to ask."""
         ...
 
     async def close(self) -> None: ...

@@ -45,7 +45,7 @@ def received(bus: AmqpStandIn) -> list[tuple[str, str | None]]:
         ServiceBusClient.from_connection_string(bus.connection_string) as client,
         client.get_queue_receiver("jobs", receive_mode=mode) as receiver,
     ):
-        return [(str(m), m.content_type) for m in receiver.receive_messages(10, 1)]
+        return [(str(m), m.content_type) for m in receiver.receive_messages(10, 0.5)]
 
 
 def test_a_file_is_sent_in_its_order(

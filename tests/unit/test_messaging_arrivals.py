@@ -12,7 +12,7 @@ import pytest
 from shared.adapters.messaging_memory import MemoryLink, MemoryQueue
 from shared.messaging.arrivals import BlobArrived, decode_arrival
 from shared.messaging.errors import BadEvent
-from shared.messaging.flows import telemetry_arrived
+from shared.messaging.flows import poison, telemetry_arrived
 from shared.messaging.flows.send import BatchSender
 from shared.messaging.periods import DAY, Period
 
@@ -111,3 +111,9 @@ async def test_telemetry_of_days_to_come_is_bad() -> None:
 
 
 async def no_sleep(_seconds: float) -> None: ...
+
+
+def test_the_poison_queue_says_what_is_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    assert "neither JSON" in poison.run("not json", "m1")
+    assert poison.run(json.dumps(CLOUD), "m2") == poison.UNEXPLAINED
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]

@@ -10,8 +10,15 @@ import pytest
 from shared.adapters.claims_memory import MemoryClaims, MemoryQueueReader, RecordingRecompute
 from shared.adapters.messaging_memory import MemoryLink, MemoryQueue
 from shared.messaging.entities import QueueFacts, problems
-from shared.messaging.errors import BadEvent, ClaimTaken, EntitiesMisconfigured, LinkFailed
+from shared.messaging.errors import (
+    BadEvent,
+    ClaimTaken,
+    EntitiesMisconfigured,
+    FactsHidden,
+    LinkFailed,
+)
 from shared.messaging.flows import check_queues, process_dataset
+from shared.messaging.flows.check_queues import CheckOnce
 from shared.messaging.flows.send import BatchSender
 from shared.messaging.model import Message, Order
 from shared.messaging.periods import DAY, Period
@@ -242,6 +249,38 @@ async def test_all_that_is_wrong_with_the_queues_is_said_at_once() -> None:
         assert part in said
     with pytest.raises(LinkFailed, match="queue none"):
         await check_queues.run("none", "out", [DAILY], reader)
+
+
+class Guarded(MemoryQueueReader):
+    """Counts who asks, and tells nobody."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.asked = 0
+
+    async def facts(self, queue: str) -> QueueFacts:
+        self.asked += 1
+        raise FactsHidden(f"queue {queue}")
+
+
+async def test_the_check_is_made_until_it_is_passed_and_then_no_more() -> None:
+    queues = {"in": GOOD_IN, "out": GOOD_OUT, "bad": GOOD_OUT}
+    check = CheckOnce("bad", "out", [DAILY], MemoryQueueReader(queues))
+    for _ in range(2):
+        with pytest.raises(EntitiesMisconfigured):
+            await check.run()
+    check.processing = "in"
+    await check.run()
+    check.processing = "bad"
+    await check.run()
+
+
+async def test_who_may_not_ask_is_warned_once(caplog: pytest.LogCaptureFixture) -> None:
+    reader = Guarded()
+    check = CheckOnce("in", "out", [DAILY], reader)
+    await check.run()
+    await check.run()
+    assert (reader.asked, len(caplog.records)) == (1, 1)
 
 
 def test_a_queue_without_duplicate_detection_must_be_made_anew() -> None:
