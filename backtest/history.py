@@ -131,7 +131,10 @@ def workload_from(resource: Resource, points: Sequence[Point], rate: float) -> W
             covered[minute] += share * ((after.time - before.time) / MINUTE)
     kept = np.flatnonzero(covered >= 0.5)
     if not len(kept):
-        raise NoHistory(f"{resource.name}: no two recorded backlogs within {GAP / MINUTE:g} min")
+        raise NoHistory(
+            f"{resource.name}: no minute of the record is covered by half; backlogs must have been "
+            f"recorded within {GAP / MINUTE:g} min of each other, over a minute at least"
+        )
     notices = [
         f"reconstructed from {len(points)} recorded backlogs at {rate:g} items per instance-minute",
         f"{empty} of {len(points) - 1} intervals end with an empty queue: what came in them is "

@@ -192,6 +192,7 @@ def _titles(figure: Figure, axes: Any, study: Study) -> None:
         f"{study.workload.name}: your rules cost {scores.J:,.0f}, "
         f"{scores.J / study.best_cost - 1:.1%} above the best schedule known; "
         f"{scores.violation_minutes:,} late minutes",
+        wrap=True,
         x=0.01,
         ha="left",
         color=INK,

@@ -62,7 +62,9 @@ def _settings(path: Path) -> tuple[Settings, tuple[str, ...]]:
         raise BadRules(f"{path}: {error}") from error
     if not assumed:
         return settings, ()
-    return settings, (f"settings not set, demo values used: {', '.join(assumed)}",)
+    return settings, (
+        f"settings that a replay does not need, demo values used: {', '.join(assumed)}",
+    )
 
 
 def _bus(environ: Any) -> bool:
@@ -71,8 +73,10 @@ def _bus(environ: Any) -> bool:
 
 def _declared(path: Path, settings: Settings) -> Sequence[Resource]:
     try:
-        declare = _resources_of(path)
-        return list(declare(settings))
+        declared = _resources_of(path)(settings)
+        if not isinstance(declared, list | tuple):
+            raise BadRules(f"{path}: {problems(declared)[0]}")
+        return declared
     except BadRules:
         raise
     except SettingsError as error:

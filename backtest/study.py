@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from backtest.replay import Replay, replay
 from backtest.rivals import RIVALS
 from backtest.rules_file import Rules
 from backtest.workload import Workload
+from shared.autoscaling import Goal, Mode, Resource
 
 RULES = "rules"
 
@@ -100,7 +101,7 @@ def study(
         courses={name: play(schedule) for name, schedule in schedules.items()},
         clairvoyant=best,
         J_lp=bound,
-        notices=(*workload.notices, *rules.notices, *_rule_notices(rules, replayed)),
+        notices=(*workload.notices, *rules.notices, *_rule_notices(rules, arena, replayed)),
         faults=faults,
     )
 
@@ -114,9 +115,29 @@ def _replayed(
     return stormy_replay(arena, workload, rules, faults_seed, progress)
 
 
-def _rule_notices(rules: Rules, replayed: Replay) -> tuple[str, ...]:
+def _not_as_declared(resource: Resource, arena: Arena) -> Iterator[str]:
+    """In what the arena differs from what the rules say."""
+    limits, goal = resource.limits, resource.goal
+    if (limits.minimum, limits.maximum) != (arena.min_instances, arena.max_instances):
+        yield (
+            f"replayed with {arena.min_instances} to {arena.max_instances} instances, not with the "
+            f"{limits.minimum} to {limits.maximum} of the rules: --min-instances, --max-instances"
+        )
+    if goal != Goal(arena.age_limit_minutes, arena.switch_cost, arena.late_penalty):
+        yield (
+            f"replayed with age limit {arena.age_limit_minutes}, switch cost {arena.switch_cost:g} "
+            f"and late penalty {arena.late_penalty:g}, not with the rules' own goal"
+        )
+    if resource.mode is not Mode.ACTIVE:
+        yield f"replayed as active, though the rules say {resource.mode}"
+    fed = [name for name, what in metrics_seen(resource).items() if what == "backlog"]
+    if len(fed) > 1:
+        yield f"{' and '.join(fed)} each see the whole backlog: a rule that adds them sees double"
+
+
+def _rule_notices(rules: Rules, arena: Arena, replayed: Replay) -> tuple[str, ...]:
     """What the user should know of how the rules fared."""
-    said = []
+    said = list(_not_as_declared(rules.resource, arena))
     if not any(fed == "backlog" for fed in metrics_seen(rules.resource).values()):
         said.append("no metric of the resource counts waiting items: its rules saw only zeros")
     if replayed.rule_error:

@@ -108,7 +108,7 @@ def _gap_notices(partly: int, filled: Sequence[int], cut: Sequence[int]) -> tupl
         ),
         (
             len(cut),
-            f"{len(cut)} longer holes, {sum(cut)} min in all: cut out; what comes after follows "
+            f"longer holes ({len(cut)}, {sum(cut)} min in all): cut out; what comes after follows "
             "at once",
         ),
     )

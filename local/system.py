@@ -17,6 +17,7 @@ from local import profile
 from local.azurite import Azurite
 from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, read_host_json
+from local.source_failures import SourceFailures, counted_source_failures
 from local.stand_ins.arm import ArmStandIn
 from local.stand_ins.plans import P1V3, Plan
 from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
@@ -85,6 +86,7 @@ class LocalSystem:
     host: FunctionsHost | None
     store: TableStateStore
     queues: QueueServiceClient
+    source_failures: SourceFailures
 
     @property
     def ended(self) -> bool:
@@ -111,7 +113,7 @@ class LocalSystem:
             actions=sum(line.applies for line in lines),
             decisions=kinds[EntryKind.DECISION],
             poison=kinds[EntryKind.POISON] + len(unattributed) + await self._poison_waiting(),
-            errors=failures + kinds[EntryKind.FAILED],
+            errors=failures + kinds[EntryKind.FAILED] + self.source_failures.count,
         )
 
     async def _poison_waiting(self) -> int:
@@ -161,7 +163,8 @@ async def local_system(
         stack.push_async_callback(store.close)
         queues = QueueServiceClient.from_connection_string(azurite.connection_string)
         await stack.enter_async_context(queues)
-        yield LocalSystem(minutes, seconds, workload, link, arm, host, store, queues)
+        failures = stack.enter_context(counted_source_failures())
+        yield LocalSystem(minutes, seconds, workload, link, arm, host, store, queues, failures)
 
 
 @contextmanager

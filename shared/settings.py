@@ -131,10 +131,10 @@ def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]
         scale_in_step=reader.whole("ScaleInStep", 1, 1, 100),
         minimum_capacity=reader.whole("MinimumCapacity", 1, 1, 100),
         maximum_capacity=reader.whole("MaximumCapacity", 10, 1, 100),
-        age_limit_minutes=reader.number("AgeLimitMinutes", 5, 0, 1440),
+        age_limit_minutes=reader.number("AgeLimitMinutes", 5, 0.01, 1440),
         switch_cost=reader.number("SwitchCost", 2, 0, 1e6),
         late_penalty=reader.number("LatePenalty", 10, 0, 1e6),
-        instance_rate_per_minute=reader.optional("InstanceRatePerMinute", 1e-6, 1e9),
+        instance_rate_per_minute=reader.optional("InstanceRatePerMinute", 1e-6, 1e12),
         dead_time_minutes=reader.optional("DeadTimeMinutes", 0, 120),
         planning_step_seconds=reader.number("PlanningStepSeconds", 60, 0.1, 600),
         dry_run=reader.flag("DryRun", default=False),
@@ -148,6 +148,11 @@ def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]
         arm_polling_seconds=reader.number("ArmPollingSeconds", 5, 0.05, 60),
         decision_log_days=reader.number("DecisionLogDays", 14, 0.01, 3650),
     )
+    if settings.minimum_capacity > settings.maximum_capacity:
+        reader.problems.append(
+            f"MaximumCapacity = {settings.maximum_capacity}: must be at least MinimumCapacity = "
+            f"{settings.minimum_capacity}"
+        )
     return settings, reader.problems
 
 

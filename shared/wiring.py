@@ -6,6 +6,7 @@ Wrong settings and wrong rules stop the app at start with one message that lists
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -77,8 +78,10 @@ async def close() -> None:
 @cache
 def _checked() -> tuple[Settings, Mapping[str, Resource]]:
     loaded, found = settings_module.parse()
+    before = len(found)
     declared = _collecting(found, partial(_declared, loaded))
-    found += _collecting(found, partial(problems, declared)) or [] if declared is not None else []
+    if len(found) == before:  # the rules could be asked: whatever they answered is looked at
+        found += _collecting(found, partial(problems, declared)) or []
     needed = {(StorageQueue, "AzureWebJobsStorage"), *connections(declared)}
     for kind, name in sorted(needed, key=str):
         check = loaded.storage if kind is StorageQueue else loaded.service_bus
@@ -95,8 +98,17 @@ def _collecting(found: list[str], step: Callable[[], T]) -> T | None:
     except SettingsError as error:
         found += error.problems
     except Exception as error:
-        found.append(f"scaling_rules.py: {type(error).__name__}: {error}")
+        found.append(f"scaling_rules.py{_line(error)}: {type(error).__name__}: {error}")
     return None
+
+
+def _line(error: Exception) -> str:
+    """Where in the user's file it went wrong."""
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename.endswith("scaling_rules.py")]
+    return f", line {lines[-1]}" if lines else ""
 
 
 def _declared(loaded: Settings) -> Sequence[Resource]:

@@ -172,7 +172,8 @@ def _import_failure(exception: Any, app_dir: Path) -> str:
     reason = str(exception.message).split(". Cannot find module.")[0]
     frames = _FRAME.finditer(str(exception.stack_trace))
     in_app = [each for each in frames if _is_app_code(Path(each["path"]), app_dir)]
-    if not in_app:
+    if not in_app or reason.startswith("SettingsError: "):  # which names its places itself
+        reason = reason.removeprefix("SettingsError: ")
         return f"{APP_MODULE}.py cannot be loaded: {reason}"
     place = Path(in_app[-1]["path"]).relative_to(app_dir)
     return f"{APP_MODULE}.py cannot be loaded: {reason} ({place}, line {in_app[-1]['line']})"

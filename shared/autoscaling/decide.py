@@ -156,9 +156,11 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
     wanted, reasons, limited_by = wish.capacity, [wish.reason[:REASON_LENGTH_MAX]], []
     for guard in GUARDS:
         limit = guard(wanted, context)
-        if limit is not None and limit.capacity != wanted:
+        if limit is None:
+            continue
+        reasons.append(limit.reason)
+        if limit.capacity != wanted:
             wanted = limit.capacity
-            reasons.append(limit.reason)
             limited_by.append(guard.__name__)
     return Decision(
         resource_name=resource.name,

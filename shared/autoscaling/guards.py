@@ -238,11 +238,11 @@ def override(wanted: int, context: Context) -> Limit | None:
     if word is None:
         return None
     reason = f" ({word.reason})" if word.reason else ""
-    if word.exact is not None and wanted != word.exact:
+    if word.exact is not None:
         return Limit(word.exact, f"exactly {word.exact} by override{reason}")
-    if word.exact is None and word.floor is not None and wanted < word.floor:
+    if word.floor is not None and wanted < word.floor:
         return Limit(word.floor, f"at least {word.floor} by override{reason}")
-    if word.exact is None and word.freeze_scale_in and wanted < current:
+    if word.freeze_scale_in and wanted < current:
         return Limit(current, f"scale-in is frozen by override{reason}")
     return None
 

@@ -120,12 +120,12 @@ def _durations(resource: Resource) -> Iterator[str]:
     yield from _bounded("cooldown.scale_in_seconds", cooldown.scale_in_seconds, 0, 86_400)
     yield from _bounded("window_seconds", resource.window_seconds, 1, WINDOW_SECONDS_MAX)
     yield from _bounded("history_seconds", resource.history_seconds, 0, WINDOW_SECONDS_MAX)
-    yield from _bounded("goal.age_limit_minutes", resource.goal.age_limit_minutes, 0, 1440)
+    yield from _bounded("goal.age_limit_minutes", resource.goal.age_limit_minutes, 0.01, 1440)
     yield from _bounded("goal.switch_cost", resource.goal.switch_cost, 0, 1e6)
     yield from _bounded("goal.late_penalty", resource.goal.late_penalty, 0, 1e6)
     rate, dead_time = resource.service.rate_per_instance_minute, resource.service.dead_time_minutes
     if rate is not None:
-        yield from _bounded("service.rate_per_instance_minute", rate, 1e-6, 1e9)
+        yield from _bounded("service.rate_per_instance_minute", rate, 1e-6, 1e12)
     if dead_time is not None:
         yield from _bounded("service.dead_time_minutes", dead_time, 0, 120)
 

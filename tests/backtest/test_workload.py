@@ -31,7 +31,7 @@ def test_a_long_hole_is_cut_out_and_time_goes_on_behind_it(backtest: CommandLine
     found = read(backtest, without(csv_text(list(range(20))), *range(5, 15)))
     assert found.arrivals.tolist() == [0, 1, 2, 3, 14, 15, 16, 17, 18, 19]
     assert found.starts[4] == START + timedelta(minutes=14)
-    assert "1 longer holes, 10 min in all: cut out" in found.notices[0]
+    assert "longer holes (1, 10 min in all): cut out" in found.notices[0]
 
 
 def test_zeros_that_are_written_are_zeros(backtest: CommandLine) -> None:

@@ -139,9 +139,28 @@ async def test_wrong_settings_and_rules_stop_the_app_with_one_message(
         importlib.reload(app.module)
     assert raised.value.problems == (
         "WindowSeconds = 'ten': must be a number",
+        "MaximumCapacity = 3: must be at least MinimumCapacity = 9",
         "resource 'plan-1': limits.maximum = 3: must be at least limits.minimum = 9",
         "resource 'plan-1': policy.until_known.lower = 10: must be below upper = 5.0",
         "AzureWebJobsStorage = '': set a storage connection string or, for managed identity, "
         "AzureWebJobsStorage__accountName, or both AzureWebJobsStorage__queueServiceUri and "
         "AzureWebJobsStorage__tableServiceUri",
     )
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        (lambda _: None, "scaling_rules.resources() answered a NoneType: a list of Resource"),
+        (lambda settings: settings.nonsense, "scaling_rules.py: AttributeError: "),
+    ],
+)
+async def test_rules_that_declare_nothing_or_fail_are_named(
+    app: App, monkeypatch: pytest.MonkeyPatch, rules: Any, said: str
+) -> None:
+    await wiring.close()
+    monkeypatch.setattr("scaling_rules.resources", rules)
+    with pytest.raises(SettingsError) as raised:
+        importlib.reload(app.module)
+    (problem,) = raised.value.problems
+    assert problem.startswith(said)

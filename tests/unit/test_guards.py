@@ -247,6 +247,13 @@ def test_a_persons_word_counts_before_the_rules_but_inside_the_limits(
     assert decide(wants(wish, guards=guards), held, NOW).desired == desired
 
 
+def test_a_capacity_that_is_pinned_says_so_even_when_it_is_there() -> None:
+    held = replace(state([50], 4), override=Override(exact=4, reason="load test"))
+    decision = decide(wants(4), held, NOW)
+    assert (decision.desired, decision.limited_by) == (4, ())
+    assert "exactly 4 by override (load test)" in decision.reason
+
+
 def test_an_exact_override_does_not_wait_for_the_cooldown_and_says_who() -> None:
     held = state([50], 4, confirmed(60, target=4))
     held = replace(held, override=Override(exact=7, reason="load test"))

@@ -112,6 +112,22 @@ def test_it_scales_out_before_work_is_late_and_says_by_how_much() -> None:
     assert wish.evidence["arrivals_per_minute"] == pytest.approx(600)
 
 
+@pytest.mark.parametrize(
+    ("backlog", "capacity", "said", "otherwise"),
+    [
+        ([0.0] * 10, 1, "the queue runs empty, but 1 is the minimum", "scaled out at backlog >"),
+        (growing(900, 9000), 20, "but 20 is the maximum", "scaled in at backlog <"),
+    ],
+)
+def test_at_its_limits_it_says_what_it_would_have_done(
+    backlog: list[float], capacity: int, said: str, otherwise: str
+) -> None:
+    wish = POLICY(seen(backlog, capacity))
+    assert wish.capacity == capacity
+    assert said in wish.reason
+    assert otherwise in wish.counterfactual
+
+
 def test_the_longer_instances_take_the_earlier_it_orders() -> None:
     backlog = growing(60, 1100)
     assert POLICY(seen(backlog, service=Service(RATE, 0))).capacity == 4

@@ -142,10 +142,16 @@ class _Choice:
     def made(self) -> Recommendation:
         seen, outlook = self.seen, self.outlook
         ahead = outlook.late_ahead()
-        if ahead.late > 0.0 and outlook.ordered < seen.limits.maximum:
-            return self._out(ahead.worst_age)
-        settled = outlook.ordered == seen.capacity > seen.limits.minimum
-        if settled and outlook.backlog + outlook.arrivals.rate <= seen.capacity:
+        if ahead.late > 0.0:
+            if outlook.ordered < seen.limits.maximum:
+                return self._out(ahead.worst_age)
+            age = self._time(ahead.worst_age)
+            return self._hold(f"work will be {age} old, but {outlook.ordered} is the maximum")
+        if outlook.backlog + outlook.arrivals.rate <= seen.capacity:
+            if outlook.ordered != seen.capacity:
+                return self._hold(f"the queue runs empty while {outlook.ordered} are on order")
+            if seen.capacity <= seen.limits.minimum:
+                return self._hold(f"the queue runs empty, but {seen.capacity} is the minimum")
             return self._in()
         return self._hold("holding: the backlog is neither late nor empty")
 
@@ -199,10 +205,12 @@ class _Choice:
         return self.policy.step_seconds < SECONDS_BELOW
 
     def _hold(self, reason: str) -> Recommendation:
+        ordered = self.outlook.ordered
+        if ordered >= self.seen.limits.maximum:
+            below = max(self.seen.capacity - self.outlook.arrivals.rate, 0.0) * self.items
+            return self._say(ordered, reason, f"would have scaled in at backlog < {below:.4g}")
         late_from = self.outlook.late_from() * self.items
-        return self._say(
-            self.outlook.ordered, reason, f"would have scaled out at backlog > {late_from:.4g}"
-        )
+        return self._say(ordered, reason, f"would have scaled out at backlog > {late_from:.4g}")
 
     def _say(self, wanted: int, reason: str, counterfactual: str) -> Recommendation:
         outlook = self.outlook
