@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 import pytest
@@ -169,6 +170,28 @@ async def test_a_link_that_fails_for_good_tells_what_is_left() -> None:
     with pytest.raises(SendingStopped, match="queue q does not exist") as stopped:
         await bench.sender.send(messages(3), Order.FREE)
     assert len(stopped.value.unsent) == 3
+
+
+class NarrowLink(MemoryLink):
+    """Takes its time, and one batch at a time."""
+
+    busy = False
+
+    async def send(self, batch: Batch) -> Outcome:
+        assert not self.busy
+        self.busy = True
+        await asyncio.sleep(0)
+        self.busy = False
+        return await super().send(batch)
+
+
+async def test_calls_at_the_same_time_take_turns() -> None:
+    bench = Bench()
+    bench.sender.link = NarrowLink(bench.queue)
+    loads = [[m._replace(message_id=f"{n}-{m.body!r}") for m in messages(20)] for n in range(5)]
+    results = await asyncio.gather(*[bench.sender.send(load) for load in loads])
+    assert [result.sent for result in results] == [20] * 5
+    assert len(bench.queue.messages) == 100
 
 
 async def test_nothing_to_send_is_sent_in_no_batch() -> None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
-from shared.messaging.model import BATCH_MESSAGES_MAX, Limits, Message, Order, Progress, Result
+from shared.messaging.model import (
+    BATCH_MESSAGES_MAX,
+    Cargo,
+    Limits,
+    Message,
+    Order,
+    Progress,
+    Result,
+)
 from shared.messaging.packing import cargo_of, too_large
 from shared.messaging.ports import BatchLink
 from shared.messaging.sending import (
@@ -40,6 +49,9 @@ class BatchSender:
     limits: Limits | None = None
     """What is known of the link: None before it was opened first."""
 
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
+    """A link carries one batch at a time; calls that come meanwhile wait for their turn."""
+
     async def send(
         self,
         messages: Sequence[Message],
@@ -52,8 +64,12 @@ class BatchSender:
         the messages concerned. Raises later: SendingStopped, which knows what is left.
         """
         cargo = cargo_of(self.link.prepare(_identified(messages, self.new_id)))
+        async with self._turn:
+            return await self._send(cargo, order, on_progress)
+
+    async def _send(self, cargo: Cargo, order: Order, on_progress: OnProgress) -> Result:
         limits = await self._known_limits()
-        if refused := too_large(range(len(messages)), cargo, limits):
+        if refused := too_large(range(len(cargo.parcels)), cargo, limits):
             raise MessagesTooLarge(cargo.names(refused), limits.batch_bytes)
         sending = begin(cargo, limits, order)
         while sending.chunks:
