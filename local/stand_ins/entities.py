@@ -82,11 +82,20 @@ def topic_of(path: str) -> str | None:
     return match[1] if match else None
 
 
+class EntityRefused(Exception):
+    """An entity cannot be as it was described."""
+
+
 class EntityStore:
     """Entities by path, in order of creation. Service Bus ignores the case of names."""
 
     def __init__(self) -> None:
         self._entities: dict[str, Entity] = {}
+
+    @property
+    def paths(self) -> set[str]:
+        """In lower case."""
+        return set(self._entities)
 
     def get(self, path: str) -> Entity | None:
         return self._entities.get(path.lower())
@@ -96,7 +105,7 @@ class EntityStore:
 
     def delete(self, path: str) -> bool:
         """Whether there was one. A topic takes its subscriptions with it."""
-        for subscription in self.subscriptions(path):
+        for subscription in EntityStore.subscriptions(self, path):
             del self._entities[subscription.path.lower()]
         return self._entities.pop(path.lower(), None) is not None
 

@@ -11,6 +11,7 @@ from local.stand_ins.entities import (
     CountsProvider,
     Entity,
     EntityCounts,
+    EntityRefused,
     EntityStore,
     Kind,
     NoCounts,
@@ -39,11 +40,16 @@ class ServiceBusAdminStandIn(LoopbackServer):
     """The administration endpoint of one namespace on 127.0.0.1."""
 
     def __init__(
-        self, counts: CountsProvider | None = None, *, port: int = 0, clock: Clock = utc_now
+        self,
+        counts: CountsProvider | None = None,
+        *,
+        port: int = 0,
+        clock: Clock = utc_now,
+        entities: EntityStore | None = None,
     ) -> None:
         super().__init__(port=port, clock=clock)
         self.counts: CountsProvider = counts or NoCounts()
-        self.entities = EntityStore()
+        self.entities = entities or EntityStore()
 
     @property
     def connection_string(self) -> str:
@@ -120,7 +126,10 @@ class ServiceBusAdminStandIn(LoopbackServer):
         before = self.entities.get(path)
         created = request.time if before is None else before.created
         entity = Entity(path, kind, description, created, request.time)
-        self.entities.put(entity)
+        try:
+            self.entities.put(entity)
+        except EntityRefused as error:
+            return _error(400, str(error))
         return _xml(201 if before is None else 200, self._entry(entity), "entry")
 
     def _conflict(self, request: Request, path: str, kind: Kind) -> Reply | None:

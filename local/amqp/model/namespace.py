@@ -80,6 +80,11 @@ class Namespace:
         if isinstance(parent, Topic):
             parent.subscriptions.pop(name.lower(), None)
 
+    @property
+    def entities(self) -> tuple[Entity, ...]:
+        """All of them, in order of creation."""
+        return tuple(self._entities.values())
+
     def entity(self, path: str) -> Entity:
         entity = self._entities.get(path.lower())
         if entity is None:

@@ -1,0 +1,167 @@
+"""Administration over HTTP and messages over AMQP, of one and the same namespace."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.core.pipeline.transport import AioHttpTransport
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from local.amqp import VirtualClock
+from local.amqp.administration import ServiceBusStandIn, service_bus
+from local.amqp.descriptions import duration, written
+from local.amqp.model.errors import InvalidProperties
+from local.amqp.model.properties import QueueProperties, TopicProperties
+
+
+class Http(AioHttpTransport):  # type: ignore[misc]
+    """The client insists on https, and looks at the URL again before it retries."""
+
+    async def send(self, request: Any, **config: Any) -> Any:
+        url = request.url
+        request.url = url.replace("https://", "http://", 1)
+        try:
+            return await super().send(request, **config)
+        finally:
+            request.url = url
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def bus(clock: VirtualClock) -> AsyncIterator[ServiceBusStandIn]:
+    async with service_bus(clock=clock) as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+async def admin(bus: ServiceBusStandIn) -> AsyncIterator[ServiceBusAdministrationClient]:
+    async with ServiceBusAdministrationClient.from_connection_string(
+        bus.administration.connection_string, transport=Http(), retry_total=0
+    ) as client:
+        yield client
+
+
+async def test_messages_that_were_sent_are_the_ones_that_are_counted(
+    bus: ServiceBusStandIn, admin: ServiceBusAdministrationClient, clock: VirtualClock
+) -> None:
+    await admin.create_queue("jobs", max_delivery_count=1)
+    async with (
+        ServiceBusClient.from_connection_string(bus.amqp.connection_string) as client,
+        client.get_queue_sender("jobs") as sender,
+        client.get_queue_receiver("jobs") as receiver,
+    ):
+        await sender.send_messages([ServiceBusMessage(str(number)) for number in range(7)])
+        due = clock() + timedelta(hours=1)
+        await sender.schedule_messages(ServiceBusMessage("later"), due)
+        first, second = await receiver.receive_messages(2, max_wait_time=5)
+        await receiver.complete_message(first)
+        await receiver.abandon_message(second)
+    counts = await admin.get_queue_runtime_properties("jobs")
+    assert counts.active_message_count == 5
+    assert counts.dead_letter_message_count == 1
+    assert counts.scheduled_message_count == 1
+    clock.advance(timedelta(hours=1))
+    counts = await admin.get_queue_runtime_properties("jobs")
+    assert (counts.active_message_count, counts.scheduled_message_count) == (6, 0)
+
+
+async def test_what_the_client_creates_the_broker_has(
+    bus: ServiceBusStandIn, admin: ServiceBusAdministrationClient
+) -> None:
+    await admin.create_queue("target")
+    await admin.create_queue(
+        "jobs",
+        requires_duplicate_detection=True,
+        duplicate_detection_history_time_window=timedelta(days=2),
+        lock_duration=timedelta(seconds=45),
+        max_delivery_count=3,
+        default_message_time_to_live=timedelta(days=3),
+        dead_lettering_on_message_expiration=True,
+        forward_to="target",
+    )
+    await admin.create_topic("news", default_message_time_to_live=timedelta(days=1))
+    await admin.create_subscription("news", "mail", requires_session=True)
+    namespace = bus.amqp.namespace
+    assert namespace.entity("jobs").properties == QueueProperties(
+        duplicate_window=timedelta(days=2),
+        lock_duration=timedelta(seconds=45),
+        max_delivery_count=3,
+        time_to_live=timedelta(days=3),
+        dead_letters_expired=True,
+        forward_to="target",
+    )
+    assert namespace.entity("news").properties == TopicProperties(time_to_live=timedelta(days=1))
+    mail = namespace.entity("news/subscriptions/mail")
+    assert mail.properties == QueueProperties(requires_session=True)
+
+
+async def test_what_the_broker_declares_the_client_finds(
+    bus: ServiceBusStandIn, admin: ServiceBusAdministrationClient
+) -> None:
+    properties = QueueProperties(
+        lock_duration=timedelta(seconds=20.5),
+        duplicate_window=timedelta(hours=48),
+        forward_to="other",
+    )
+    bus.amqp.namespace.declare_queue("jobs", properties)
+    bus.amqp.namespace.declare_topic("news")
+    bus.amqp.namespace.declare_subscription("news", "mail")
+    queue = await admin.get_queue("jobs")
+    assert queue.lock_duration == timedelta(seconds=20.5)
+    assert queue.duplicate_detection_history_time_window == timedelta(hours=48)
+    assert str(queue.default_message_time_to_live).startswith("10675199 days")
+    assert [each.name async for each in admin.list_subscriptions("news")] == ["mail"]
+    bus.amqp.namespace.delete("news")
+    with pytest.raises(ResourceNotFoundError):
+        await admin.get_topic("news")
+
+
+async def test_an_update_changes_the_broker_and_a_deletion_empties_it(
+    bus: ServiceBusStandIn, admin: ServiceBusAdministrationClient
+) -> None:
+    queue = await admin.create_queue("jobs")
+    await admin.update_queue(queue, max_delivery_count=2)
+    entity = bus.amqp.namespace.entity("jobs")
+    assert entity.properties == QueueProperties(max_delivery_count=2)
+    await admin.delete_queue("jobs")
+    assert bus.amqp.namespace.entities == ()
+
+
+async def test_what_the_broker_cannot_have_is_refused(
+    bus: ServiceBusStandIn, admin: ServiceBusAdministrationClient
+) -> None:
+    with pytest.raises(HttpResponseError, match="lock duration") as refused:
+        await admin.create_queue("jobs", lock_duration=timedelta(minutes=6))
+    assert refused.value.status_code == 400
+    queue = await admin.create_queue("jobs")
+    with pytest.raises(HttpResponseError, match="fixed"):
+        await admin.update_queue(queue, requires_session=True)
+    assert not (await admin.get_queue("jobs")).requires_session
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("PT1M", timedelta(minutes=1)),
+        ("P14D", timedelta(days=14)),
+        ("P1DT2H3M4.5S", timedelta(days=1, hours=2, minutes=3, seconds=4.5)),
+        ("PT0S", timedelta(0)),
+    ],
+)
+def test_durations_as_the_service_writes_them(text: str, length: timedelta) -> None:
+    assert duration(text) == length
+    assert duration(written(length)) == length
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "1M", "P1Y", "PT-5S", "P9999999999D", "x"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(InvalidProperties):
+        duration(text)
