@@ -188,7 +188,13 @@ class NarrowLink(MemoryLink):
 async def test_calls_at_the_same_time_take_turns() -> None:
     bench = Bench()
     bench.sender.link = NarrowLink(bench.queue)
-    loads = [[m._replace(message_id=f"{n}-{m.body!r}") for m in messages(20)] for n in range(5)]
+    loads = [
+        [
+            message._replace(message_id=f"{load}-{place}")
+            for place, message in enumerate(messages(20))
+        ]
+        for load in range(5)
+    ]
     results = await asyncio.gather(*[bench.sender.send(load) for load in loads])
     assert [result.sent for result in results] == [20] * 5
     assert len(bench.queue.messages) == 100
