@@ -9,10 +9,15 @@ import azure.functions as func
 from shared import wiring
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
+from shared.messaging import arrivals, processing
+from shared.messaging import flows as messaging
 
 STORAGE = "AzureWebJobsStorage"
 
+SERVICE_BUS = wiring.PROCESSING_CONNECTION
+
 app = func.FunctionApp()
+data_sets = func.Blueprint()  # type: ignore[no-untyped-call]
 settings = wiring.settings()  # wrong settings or rules stop the app here, every problem named
 logging.getLogger("azure").setLevel(logging.WARNING)
 
@@ -78,6 +83,43 @@ async def actions_poison(message: func.QueueMessage) -> None:
 async def log_retention(timer: func.TimerRequest) -> None:
     """Delete decisions older than the settings say."""
     await flows.retention.run(wiring.resources(), wiring.store(), settings.decision_log_days)
+
+
+@data_sets.queue_trigger(
+    arg_name="message", queue_name=settings.telemetry_queue, connection=STORAGE
+)
+async def telemetry_arrived(message: func.QueueMessage) -> None:
+    """A blob of telemetry came: schedule the processing of its data set, once for each period."""
+    arrival = arrivals.decode_arrival(_text(message))
+    await wiring.queue_check().run()
+    sender = wiring.processing_sender()
+    await messaging.telemetry_arrived.run(arrival, wiring.periods(), sender, wiring.now())
+
+
+@data_sets.service_bus_queue_trigger(
+    arg_name="message",
+    queue_name=settings.working_queue,
+    connection=SERVICE_BUS,
+    is_sessions_enabled=True,
+)
+async def process_dataset(message: func.ServiceBusMessage) -> None:
+    """Process a data set for a period that is over, unless that is done."""
+    work, holder = processing.decode_work(message.get_body()), str(message.sequence_number)
+    await messaging.process_dataset.run(
+        work, holder, wiring.claims(), wiring.recompute(), wiring.now
+    )
+
+
+@data_sets.queue_trigger(
+    arg_name="message", queue_name=f"{settings.telemetry_queue}-poison", connection=STORAGE
+)
+async def telemetry_poison(message: func.QueueMessage) -> None:
+    """Say what is wrong with an event."""
+    messaging.poison.run(_text(message), message.id or "by-hand")
+
+
+if settings.processing_period_hours:
+    app.register_functions(data_sets)
 
 
 def _text(message: func.QueueMessage) -> str:

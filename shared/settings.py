@@ -75,6 +75,14 @@ class Settings:
     arm_timeout_seconds: float
     arm_polling_seconds: float
     decision_log_days: float
+    processing_period_hours: tuple[float, ...]
+    """Empty: no telemetry is listened to, and no data set is processed."""
+
+    processing_delay_minutes: float
+    processing_lateness_hours: float
+    processing_queue: str
+    working_queue: str
+    telemetry_queue: str
 
     def single_resource(self) -> SingleResource:
         """The resource that the settings of the original describe. Raises SettingsError."""
@@ -147,6 +155,12 @@ def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]
         arm_timeout_seconds=reader.number("ArmTimeoutSeconds", 120, 1, 180),
         arm_polling_seconds=reader.number("ArmPollingSeconds", 5, 0.05, 60),
         decision_log_days=reader.number("DecisionLogDays", 14, 0.01, 3650),
+        processing_period_hours=reader.numbers("ProcessingPeriodHours", 1 / 60, 167),
+        processing_delay_minutes=reader.number("ProcessingDelayMinutes", 60, 0, 10_080),
+        processing_lateness_hours=reader.number("ProcessingLatenessHours", 12, 0, 167),
+        processing_queue=reader.text("ProcessingQueue", "processing"),
+        working_queue=reader.text("WorkingQueue", "working"),
+        telemetry_queue=reader.text("TelemetryQueue", "telemetry"),
     )
     if settings.minimum_capacity > settings.maximum_capacity:
         reader.problems.append(
@@ -176,6 +190,17 @@ class _Reader:
         if not value:
             self.problems.append(f"{key} = '': must be set")
         return value
+
+    def text(self, key: str, default: str) -> str:
+        return self.environ.get(key, "").strip() or default
+
+    def numbers(self, key: str, low: float, high: float) -> tuple[float, ...]:
+        """Any number of numbers between commas."""
+        parts = [part for part in self.environ.get(key, "").split(",") if part.strip()]
+        each = [_Reader({key: part}) for part in parts]
+        found = tuple(reader.number(key, low, low, high) for reader in each)
+        self.problems += [problem for reader in each for problem in reader.problems]
+        return found
 
     def number(self, key: str, default: float, low: float, high: float = float("inf")) -> float:
         return self._bounded(key, default, low, high, float, "a number")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,12 +16,18 @@ from shared import settings as settings_module
 from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.model import Resource, StorageQueue
 from shared.autoscaling.validation import connections, problems
+from shared.messaging.periods import Period
 from shared.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from shared.autoscaling.ports import CapacityControl, MetricReader, StateStore
+    from shared.messaging.flows.check_queues import CheckOnce
+    from shared.messaging.flows.send import BatchSender
+    from shared.messaging.ports import ClaimStore, Recompute
 
 T = TypeVar("T")
+
+PROCESSING_CONNECTION = "ServiceBusConnection"
 
 
 def settings() -> Settings:
@@ -54,6 +61,49 @@ def reader() -> MetricReader:
     return AzureReader(settings().storage, settings().service_bus, control())
 
 
+def periods() -> Sequence[Period]:
+    """The kinds of period that data sets are processed by. Raises SettingsError."""
+    return _periods(settings())
+
+
+@cache
+def processing_sender() -> BatchSender:
+    """To the queue that keeps one message for each data set and period."""
+    from shared.adapters.messaging_sender import batch_sender  # noqa: PLC0415  heavy to import
+
+    loaded = settings()
+    connection = loaded.service_bus(PROCESSING_CONNECTION)
+    return batch_sender(connection, loaded.processing_queue, now)
+
+
+@cache
+def queue_check() -> CheckOnce:
+    from shared.adapters.messaging_queues import ServiceBusQueueReader  # noqa: PLC0415  heavy
+    from shared.messaging.flows.check_queues import CheckOnce  # noqa: PLC0415
+
+    loaded = settings()
+    reader = ServiceBusQueueReader(loaded.service_bus(PROCESSING_CONNECTION))
+    return CheckOnce(loaded.processing_queue, loaded.working_queue, periods(), reader)
+
+
+@cache
+def claims() -> ClaimStore:
+    from shared.adapters.claims_table import TableClaims  # noqa: PLC0415  heavy to import
+
+    return TableClaims(settings().storage("AzureWebJobsStorage"))
+
+
+@cache
+def recompute() -> Recompute:
+    from shared.adapters.recompute_log import LoggedRecompute  # noqa: PLC0415
+
+    return LoggedRecompute()
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
 def timing() -> ActionTiming:
     loaded = settings()
     return ActionTiming(
@@ -66,7 +116,10 @@ def timing() -> ActionTiming:
 
 async def close() -> None:
     """Close what was opened and forget the settings, so that another app can start here."""
-    for adapter in (reader, control, store):
+    if processing_sender.cache_info().currsize:
+        await processing_sender().link.close()
+    processing_sender.cache_clear()
+    for adapter in (reader, control, store, queue_check, claims):
         if adapter.cache_info().currsize:
             await adapter().close()
         adapter.cache_clear()
@@ -82,6 +135,8 @@ def _checked() -> tuple[Settings, Mapping[str, Resource]]:
     declared = _collecting(found, partial(_declared, loaded))
     if len(found) == before:  # the rules could be asked: whatever they answered is looked at
         found += _collecting(found, partial(problems, declared)) or []
+    if _collecting(found, partial(_periods, loaded)):
+        _collecting(found, partial(loaded.service_bus, PROCESSING_CONNECTION))
     needed = {(StorageQueue, "AzureWebJobsStorage"), *connections(declared)}
     for kind, name in sorted(needed, key=str):
         check = loaded.storage if kind is StorageQueue else loaded.service_bus
@@ -109,6 +164,16 @@ def _line(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename.endswith("scaling_rules.py")]
     return f", line {lines[-1]}" if lines else ""
+
+
+def _periods(loaded: Settings) -> Sequence[Period]:
+    delay = timedelta(minutes=loaded.processing_delay_minutes)
+    lateness = timedelta(hours=loaded.processing_lateness_hours)
+    hours = loaded.processing_period_hours
+    try:
+        return tuple(Period(timedelta(hours=length), delay, lateness) for length in hours)
+    except ValueError as error:
+        raise SettingsError([f"ProcessingPeriodHours: {error}"]) from error
 
 
 def _declared(loaded: Settings) -> Sequence[Resource]:

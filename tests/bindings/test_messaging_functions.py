@@ -1,0 +1,140 @@
+"""The functions of data sets with mocked bindings: from a blob's event to one recompute."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from functools import cache
+from types import ModuleType
+from typing import Any
+from unittest.mock import Mock
+
+import azure.functions as func
+import pytest
+
+from shared import wiring
+from shared.adapters.claims_memory import MemoryClaims, MemoryQueueReader, RecordingRecompute
+from shared.adapters.messaging_memory import MemoryLink, MemoryQueue
+from shared.messaging.entities import QueueFacts
+from shared.messaging.errors import BadEvent, EntitiesMisconfigured
+from shared.messaging.flows.check_queues import CheckOnce
+from shared.messaging.flows.send import BatchSender
+from shared.settings import SettingsError
+from tests.unit.test_messaging_arrivals import CLOUD, NOW
+from tests.unit.test_messaging_processing import GOOD_IN, GOOD_OUT
+from tests.unit.test_settings import SINGLE
+
+ENVIRON = {
+    **SINGLE,
+    "AzureWebJobsStorage": "UseDevelopmentStorage=true",
+    "ProcessingPeriodHours": "24, 2",
+}
+FUNCTIONS = {"telemetry_arrived", "process_dataset", "telemetry_poison"}
+
+
+async def no_sleep(_seconds: float) -> None: ...
+
+
+def imported(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> ModuleType:
+    for key, value in environ.items():
+        monkeypatch.setenv(key, value)
+    wiring._checked.cache_clear()
+    sys.modules.pop("function_app", None)
+    return importlib.import_module("function_app")
+
+
+class App:
+    """function_app, freshly imported, on memory twins."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.module = imported(monkeypatch, ENVIRON)
+        self.queue, self.recompute = MemoryQueue(), RecordingRecompute()
+        self.facts = {"processing": GOOD_IN, "working": GOOD_OUT}
+        sender = BatchSender(MemoryLink(self.queue), no_sleep, lambda: "never used")
+        claims, reader = MemoryClaims(), MemoryQueueReader(self.facts)
+        check = CheckOnce("processing", "working", wiring.periods(), reader)
+        twins = {
+            "processing_sender": sender,
+            "queue_check": check,
+            "claims": claims,
+            "recompute": self.recompute,
+        }
+        for name, twin in twins.items():
+            monkeypatch.setattr(wiring, name, cache(lambda twin=twin: twin))
+        monkeypatch.setattr(wiring, "now", lambda: NOW)
+
+    async def arrive(self, event: object) -> None:
+        message = Mock(spec=func.QueueMessage, id="m")
+        message.get_body.return_value = json.dumps(event).encode()
+        await self.module.telemetry_arrived(message)
+
+    async def deliver(self, number: int, body: Any) -> None:
+        message = Mock(spec=func.ServiceBusMessage, sequence_number=number)
+        message.get_body.return_value = body
+        await self.module.process_dataset(message)
+
+
+@pytest.fixture
+async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
+    yield App(monkeypatch)
+    monkeypatch.undo()
+    await wiring.close()
+    sys.modules.pop("function_app", None)
+
+
+async def test_many_events_make_one_message_and_one_recompute_for_each_period(app: App) -> None:
+    app.facts["working"] = QueueFacts("out", None, requires_session=True, forward_to=None)
+    for number in range(5):
+        await app.arrive({**CLOUD, "id": f"e-{number}"})
+    assert len(app.queue.messages) == 2
+    for number, message in enumerate([*app.queue.messages, *app.queue.messages]):
+        await app.deliver(number, message.body)
+    assert [work.message_id for work in app.recompute.calls] == [
+        "insights-logs-appevents:2026-03-01",
+        "insights-logs-appevents:2026-03-01T22:00Z/PT2H",
+    ]
+
+
+async def test_bad_events_are_raised_for_the_poison_queue(app: App) -> None:
+    with pytest.raises(BadEvent):
+        await app.arrive({**CLOUD, "specversion": "0.3"})
+    with pytest.raises(BadEvent):
+        await app.deliver(1, b"{}")
+
+
+async def test_queues_that_do_not_keep_the_promise_stop_the_first_event(app: App) -> None:
+    app.facts["working"] = QueueFacts("out", None, requires_session=False, forward_to=None)
+    with pytest.raises(EntitiesMisconfigured):
+        await app.arrive(CLOUD)
+
+
+def names(module: ModuleType) -> set[str]:
+    return {function.get_function_name() for function in module.app.get_functions()}
+
+
+async def test_the_functions_are_there_where_periods_are_set_and_only_then(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert names(app.module) >= FUNCTIONS
+    without = imported(monkeypatch, {"ProcessingPeriodHours": ""})
+    assert not names(without) & FUNCTIONS
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [("7", "go into a day"), ("24, x", "must be a number"), ("0", "must be 0.0166667 to 167")],
+)
+def test_wrong_periods_stop_the_app(
+    monkeypatch: pytest.MonkeyPatch, value: str, complaint: str
+) -> None:
+    with pytest.raises(SettingsError, match=complaint):
+        imported(monkeypatch, {**ENVIRON, "ProcessingPeriodHours": value})
+    wiring._checked.cache_clear()
+
+
+def test_the_clock_of_the_app_is_aware() -> None:
+    assert wiring.now().tzinfo is UTC
+    assert isinstance(wiring.now(), datetime)
