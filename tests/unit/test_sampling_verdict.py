@@ -1,0 +1,272 @@
+"""A dip is told apart: sampling, loss, a holiday; held to a seeded benchmark of labelled series."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import date, timedelta
+
+import numpy as np
+import pytest
+
+from shared.sampling.baseline import Point, expect
+from shared.sampling.verdict import SCORE_MAX, Day, Finding, judge, judge_all
+
+START = date(2017, 1, 2)
+WEEK = (1.0, 1.05, 1.1, 1.05, 0.95, 0.45, 0.4)
+WIGGLE = (0.02, -0.03, 0.01, 0.03, -0.02, -0.01, 0.025, -0.015, 0.0)
+
+
+def day(
+    index: int, share: float = 1.0, *, rate: float = 100.0, control: float | None = None
+) -> Day:
+    """A steady series of about 10,000 a day; shares tell what is out of the ordinary."""
+    usual = 10_000 * WEEK[index % 7] * math.exp(WIGGLE[index % len(WIGGLE)])
+    value, k = usual * share, 100 / rate
+    return Day(
+        day=START + timedelta(days=index),
+        value=value,
+        standard_error=math.sqrt(value * (k - 1)),
+        effective_records=value / k,
+        sampling_rate_percent=rate,
+        control=None if control is None else 3 * usual * control,
+    )
+
+
+def days(count: int = 56, **kwargs: float) -> list[Day]:
+    return [day(index, **kwargs) for index in range(count)]
+
+
+def test_a_day_as_ever_is_normal() -> None:
+    for index in range(56, 63):
+        assert judge(day(index), days()).finding is Finding.NORMAL
+
+
+def test_the_story_of_the_seed_a_sampling_change_is_no_loss() -> None:
+    """The rate falls from 100 to 30 %: the chart of raw records falls, the adjusted does not."""
+    verdict = judge(day(56, rate=30), days())
+    assert verdict.finding is Finding.SAMPLING_CHANGED
+    assert verdict.reason.startswith("30 % of records were kept, 100 % before")
+    assert verdict.evidence["usual_sampling_rate_percent"] == 100
+
+
+def test_sampling_that_changes_while_events_are_lost_does_not_hide_the_loss() -> None:
+    assert judge(day(56, 0.5, rate=30), days()).finding is Finding.EVENTS_LOST
+
+
+@pytest.mark.parametrize("share", [0.6, 0.3, 0.0])
+def test_a_fall_against_the_control_is_loss(share: float) -> None:
+    verdict = judge(day(56, share, control=1), days(control=1))
+    assert verdict.finding is Finding.EVENTS_LOST
+    score = verdict.evidence["score_by_control"]
+    assert isinstance(score, float)
+    assert score < -SCORE_MAX
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.8])
+def test_a_change_along_with_the_control_is_traffic(share: float) -> None:
+    verdict = judge(day(56, share, control=share), days(control=1))
+    assert verdict.finding is Finding.TRAFFIC_CHANGED
+
+
+@pytest.mark.parametrize(
+    ("share", "control", "finding"),
+    [
+        (1.0, 3.0, Finding.UNCERTAIN),  # the control rose alone
+        (1.0, 0.0, Finding.UNCERTAIN),  # the control fell alone
+        (3.0, 1.0, Finding.TRAFFIC_CHANGED),
+        (3.0, 3.0, Finding.TRAFFIC_CHANGED),
+        (0.3, 3.0, Finding.EVENTS_LOST),
+    ],
+)
+def test_event_and_control_apart(share: float, control: float, finding: Finding) -> None:
+    assert judge(day(56, share, control=control), days(control=1)).finding is finding
+
+
+def test_without_a_control_a_fall_is_called_loss_and_the_doubt_is_told() -> None:
+    verdict = judge(day(56, 0.4), days())
+    assert verdict.finding is Finding.EVENTS_LOST
+    assert "no control series" in verdict.reason
+    holiday = judge(day(56, 0.4), days(), holidays={START + timedelta(days=56)})
+    assert holiday.finding is Finding.UNCERTAIN
+
+
+def test_weights_that_cannot_be_trusted_make_a_fall_uncertain() -> None:
+    today = replace(day(56, 0.4, control=1), trusted=False)
+    verdict = judge(today, days(control=1))
+    assert verdict.finding is Finding.UNCERTAIN
+    assert "weights" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "history",
+    [[], days(20), [replace(d, value=0.0) for d in days()], days()[:14] + days()[49:53]],
+    ids=["none", "too short", "nothing ever", "gaps"],
+)
+def test_without_enough_history_nothing_is_claimed(history: list[Day]) -> None:
+    assert judge(day(56), history).finding is Finding.UNCERTAIN
+
+
+def test_a_handful_of_records_proves_no_loss() -> None:
+    few = [replace(d, value=4.0, effective_records=4.0, standard_error=0.0) for d in days()]
+    today = replace(day(56), value=0.0, effective_records=0.0)
+    assert judge(today, few).finding is Finding.UNCERTAIN
+
+
+def test_a_long_loss_stays_a_loss_and_the_days_after_it_are_normal() -> None:
+    series = [*days(56, control=1), *[day(i, 0.5, control=1) for i in range(56, 77)]]
+    series += [day(i, control=1) for i in range(77, 91)]
+    found = [verdict.finding for verdict in judge_all(series)]
+    assert set(found[35:56]) == {Finding.NORMAL}
+    assert set(found[56:77]) == {Finding.EVENTS_LOST}
+    assert set(found[77:]) == {Finding.NORMAL}
+
+
+def test_a_lasting_change_of_traffic_becomes_the_new_normal() -> None:
+    series = [*days(56, control=1), *[day(i, 0.5, control=0.5) for i in range(56, 70)]]
+    found = [verdict.finding for verdict in judge_all(series)]
+    assert found[56] is Finding.TRAFFIC_CHANGED
+    assert set(found[63:]) == {Finding.NORMAL}
+
+
+def test_days_after_and_days_excluded_do_not_count() -> None:
+    future = [day(index, 0.1) for index in range(57, 90)]
+    lost = [replace(day(index, 0.1), excluded=True) for index in range(49, 56)]
+    verdict = judge(day(56), [*future, *days(49), *lost])
+    assert verdict.finding is Finding.NORMAL
+
+
+def test_one_bad_week_moves_no_baseline() -> None:
+    points = [Point(d.day, math.log(d.value)) for d in days()]
+    bad = [
+        replace(p, log_value=p.log_value - 3) if 20 <= i < 27 else p for i, p in enumerate(points)
+    ]
+    today = START + timedelta(days=56)
+    clean, stained = expect(points, today), expect(bad, today)
+    assert clean is not None
+    assert stained is not None
+    assert stained.log_value == pytest.approx(clean.log_value, abs=0.03)
+    assert stained.spread < 2 * clean.spread
+
+
+def test_an_expectation_widens_only_for_more_sampling_error_than_usual() -> None:
+    points = [Point(d.day, math.log(d.value), 0.01) for d in days()]
+    expected = expect(points, START + timedelta(days=56))
+    assert expected is not None
+    assert expected.spread >= 0.1
+    assert expected.spread_with(0.005) == expected.spread
+    assert expected.spread_with(0.04) == pytest.approx(math.sqrt(expected.spread**2 + 0.03))
+
+
+class World:
+    """A made-up event and its control: weekdays, drift, growth, heavy tails, sampling, counting."""
+
+    DAYS = 84
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        week = np.exp(rng.normal(0, 0.15, 7))
+        week[5:] *= rng.uniform(0.3, 0.9)
+        spread = rng.uniform(0.03, 0.10)
+        heavy = rng.random() < 0.5
+        noise = (
+            rng.standard_t(5, self.DAYS) * math.sqrt(0.6) if heavy else rng.normal(size=self.DAYS)
+        )
+        level = np.cumsum(rng.normal(0, rng.uniform(0, 0.015), self.DAYS))
+        level += rng.uniform(-0.002, 0.004) * np.arange(self.DAYS)
+        base = rng.choice([300, 2_000, 20_000, 200_000])
+        self.traffic = base * week[np.arange(self.DAYS) % 7] * np.exp(level + spread * noise)
+        self.control = self.traffic * np.exp(rng.normal(0, rng.uniform(0.01, 0.05), self.DAYS))
+        self.k = int(rng.choice([1, 2, 5]))
+
+    def day(self, index: int, *, lost: float = 0, traffic: float = 1, times_k: int = 1) -> Day:
+        k = self.k * times_k
+        sent = self.rng.poisson(self.traffic[index] * traffic * (1 - lost))
+        kept = float(self.rng.binomial(sent, 1 / k))
+        return Day(
+            START + timedelta(days=index),
+            value=kept * k,
+            standard_error=math.sqrt(kept * k * (k - 1)),
+            effective_records=kept,
+            sampling_rate_percent=100 / k,
+            control=float(self.control[index] * traffic),
+        )
+
+
+Shown = Callable[[Day], Day]
+SEEN: dict[str, Shown] = {
+    "with control": lambda d: d,
+    "without control": lambda d: replace(d, control=None),
+}
+EVENTS: dict[str, dict[str, float]] = {
+    "loss of 15 %": {"lost": 0.15},
+    "loss of 30 %": {"lost": 0.3},
+    "loss of 50 %": {"lost": 0.5},
+    "loss of all": {"lost": 1.0},
+    "holiday": {"traffic": 0.5},
+    "rate": {"times_k": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> dict[tuple[str, str], Counter[Finding]]:
+    """Findings by what was seen and what had happened; 28 ordinary days of each of 60 series."""
+    rng = np.random.default_rng(2)
+    found: dict[tuple[str, str], Counter[Finding]] = {}
+    for _ in range(60):
+        world = World(rng)
+        usual = [world.day(index) for index in range(world.DAYS)]
+        for index, label, today in _days_to_judge(world, usual):
+            for seen, shown in SEEN.items():
+                history = [shown(d) for d in usual[:index]]
+                finding = judge(shown(today), history).finding
+                found.setdefault((seen, label), Counter())[finding] += 1
+    return found
+
+
+def _days_to_judge(world: World, usual: list[Day]) -> Iterator[tuple[int, str, Day]]:
+    for index in range(56, 84):
+        yield index, "nothing", usual[index]
+    for index in (60, 70, 83):
+        for label, happened in EVENTS.items():
+            yield index, label, world.day(index, **happened)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seen", "happened", "finding", "at_least"),
+    [
+        ("with control", "nothing", Finding.NORMAL, 0.99),
+        ("without control", "nothing", Finding.NORMAL, 0.99),
+        ("with control", "loss of 15 %", Finding.EVENTS_LOST, 0.40),
+        ("with control", "loss of 30 %", Finding.EVENTS_LOST, 0.75),
+        ("with control", "loss of 50 %", Finding.EVENTS_LOST, 0.90),
+        ("with control", "loss of all", Finding.EVENTS_LOST, 0.99),
+        ("without control", "loss of 30 %", Finding.EVENTS_LOST, 0.50),
+        ("without control", "loss of 50 %", Finding.EVENTS_LOST, 0.90),
+        ("without control", "loss of all", Finding.EVENTS_LOST, 0.99),
+        ("with control", "holiday", Finding.TRAFFIC_CHANGED, 0.88),
+        ("with control", "rate", Finding.SAMPLING_CHANGED, 0.95),
+        ("without control", "rate", Finding.SAMPLING_CHANGED, 0.95),
+    ],
+)
+def test_benchmark(
+    benchmark: dict[tuple[str, str], Counter[Finding]],
+    seen: str,
+    happened: str,
+    finding: Finding,
+    at_least: float,
+    record_property: Callable[[str, object], None],
+) -> None:
+    counts = benchmark[seen, happened]
+    share = counts[finding] / counts.total()
+    record_property(f"{happened}, {seen}: {finding}", f"{share:.3f}")
+    assert share >= at_least, f"{share:.3f}"
+
+
+def test_benchmark_calls_no_holiday_a_loss_where_there_is_a_control(
+    benchmark: dict[tuple[str, str], Counter[Finding]],
+) -> None:
+    counts = benchmark["with control", "holiday"]
+    assert counts[Finding.EVENTS_LOST] / counts.total() <= 0.01
