@@ -2,13 +2,97 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from shared.ingestion.balancing import Claim, Ownership
-from shared.ingestion.errors import ClaimLost
+from shared.ingestion.errors import AccountingBroken, ClaimLost, CommitRefused
+from shared.ingestion.model import (
+    Checkpoint,
+    Commit,
+    DeadLetter,
+    Effect,
+    Event,
+    Gap,
+    OutboxMessage,
+    Stream,
+)
+from shared.ingestion.ports import ReadBack, Saved
+from shared.ingestion.survey import Span
 
 Clock = Callable[[], datetime]
+
+
+@dataclass(slots=True)
+class StreamRows:
+    """One partition of the table. Rows are inserted, never overwritten, but for the checkpoint."""
+
+    checkpoint: Checkpoint | None = None
+    version: int = 0
+    effects: dict[int, Effect] = field(default_factory=dict)
+    dead_letters: dict[int, DeadLetter] = field(default_factory=dict)
+    gaps: dict[int, Gap] = field(default_factory=dict)
+    outbox: dict[str, OutboxMessage] = field(default_factory=dict)
+
+    def insert(self, commit: Commit) -> None:
+        """Add the commit's rows. Raises AccountingBroken for a number that has a row already."""
+        numbers = [effect.sequence for effect in commit.effects]
+        numbers += [letter.sequence for letter in commit.dead_letters]
+        if any(n in self.effects or n in self.dead_letters for n in numbers):
+            raise AccountingBroken(f"a number of {commit.checkpoint.txid} has a row already")
+        self.effects.update({effect.sequence: effect for effect in commit.effects})
+        self.dead_letters.update({letter.sequence: letter for letter in commit.dead_letters})
+        self.gaps.update({gap.first: gap for gap in commit.gaps})
+        messages = [message for effect in commit.effects for message in effect.messages]
+        self.outbox.update({message.message_id: message for message in messages})
+        self.checkpoint = commit.checkpoint
+        self.version += 1
+
+
+class MemoryIngestionStore:
+    """Streams in a dictionary; takes what a table's transaction takes, under the same condition."""
+
+    def __init__(self, clock: Clock, rows_max: int = 100) -> None:
+        self._clock = clock
+        self._rows_max = rows_max
+        self.rows: dict[Stream, StreamRows] = defaultdict(StreamRows)
+
+    async def load(self, stream: Stream) -> Saved:
+        rows = self.rows[stream]
+        return Saved(rows.checkpoint, self._clock(), rows.version)
+
+    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+        rows = self.rows[stream]
+        if rows.version != saved.version:
+            raise CommitRefused(f"{stream.key}: version {rows.version} stands")
+        if commit.rows > self._rows_max:
+            raise AccountingBroken(f"{commit.rows} rows in one transaction")
+        rows.insert(commit)
+        return Saved(rows.checkpoint, self._clock(), rows.version)
+
+    async def outbox(self, stream: Stream, limit: int) -> Sequence[OutboxMessage]:
+        return tuple(self.rows[stream].outbox.values())[:limit]
+
+    async def sent(self, stream: Stream, message_ids: Sequence[str]) -> None:
+        for message_id in message_ids:
+            self.rows[stream].outbox.pop(message_id, None)
+
+
+class MemoryHubReader:
+    """Partitions as lists of events; retention is to take events away. Reads so many at once."""
+
+    def __init__(self, read_max: int = 100) -> None:
+        self.events: dict[Stream, list[Event]] = defaultdict(list)
+        self._read_max = read_max
+
+    async def read_back(self, stream: Stream, span: Span) -> ReadBack:
+        within = [e for e in self.events[stream] if span.first <= e.sequence <= span.last]
+        if len(within) <= self._read_max:
+            return ReadBack(tuple(within), span.last)
+        read = tuple(within[: self._read_max])
+        return ReadBack(read, read[-1].sequence)
 
 
 class MemoryOwnershipStore:

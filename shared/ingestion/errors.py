@@ -25,3 +25,19 @@ class ClaimLost(IngestionError):
 
 class StoreUnavailable(IngestionError):
     """A call to a store failed, or its reply was lost: whether it took effect is not known."""
+
+
+class CommitRefused(IngestionError):
+    """The checkpoint changed since it was read, nothing was written; read again, survey again."""
+
+
+class HubUnavailable(IngestionError):
+    """The hub cannot be read right now; what it has is not known, so nothing is a gap yet."""
+
+
+class TransientFailure(IngestionError):
+    """Handling an event failed in a way that may pass; tried again, and poison only in the end."""
+
+
+class DependencyDown(IngestionError):
+    """What events are handled with does not work; hold the partition, no event is to blame."""

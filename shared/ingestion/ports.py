@@ -2,10 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
 
 from shared.ingestion.balancing import Claim, Ownership
+from shared.ingestion.model import Checkpoint, Commit, Effect, Event, OutboxMessage, Stream
+from shared.ingestion.survey import Span
+
+T = TypeVar("T")
+
+Handler = Callable[[Event], Awaitable[Effect]]
+"""What an event leads to, without doing it yet. What it raises is classified by ``failures``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A stream's checkpoint as it was read: ``read_at`` is the store's clock, ``version`` its
+    mark. None where the stream has no checkpoint yet."""
+
+    checkpoint: Checkpoint | None
+    read_at: datetime
+    version: Any = None
+
+
+class IngestionStore(Protocol):
+    """Remembers each stream's checkpoint, and what became of its events."""
+
+    async def load(self, stream: Stream) -> Saved:
+        """The checkpoint. Raises StoreUnavailable."""
+        ...
+
+    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+        """Write all of a commit or nothing; answers the checkpoint as it stands then.
+
+        Raises CommitRefused where the checkpoint is not of ``saved.version`` any more, and
+        StoreUnavailable where nobody knows whether it was written.
+        """
+        ...
+
+    async def outbox(self, stream: Stream, limit: int) -> Sequence[OutboxMessage]:
+        """The messages that are still to be sent, those of earlier events first."""
+        ...
+
+    async def sent(self, stream: Stream, message_ids: Sequence[str]) -> None:
+        """Forget messages that were sent; those that are forgotten already do not matter."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """The events of a span that the hub still has, up to and with number ``complete_to``.
+
+    A number up to there that has no event is gone for good. A reader may stop before the end of
+    a long span, but not before its first number.
+    """
+
+    events: tuple[Event, ...]
+    complete_to: int
+
+
+class HubReader(Protocol):
+    """Reads events directly, apart from whoever delivers them."""
+
+    async def read_back(self, stream: Stream, span: Span) -> ReadBack:
+        """Raises HubUnavailable where it cannot tell what the hub has."""
+        ...
+
+
+class Retrying(Protocol):
+    """Tries again, a bounded number of times, with growing and random delays."""
+
+    async def __call__(
+        self, attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]
+    ) -> T:
+        """The first success. Raises the first error not worth another attempt, or the last."""
+        ...
+
+
+class Together(Protocol):
+    """Runs several pieces of work at a time, and returns when all have ended."""
+
+    async def __call__(self, work: Sequence[Callable[[], Awaitable[None]]]) -> None: ...
+
+
+class MessageSender(Protocol):
+    """Sends messages to where the outbox leads."""
+
+    async def send(self, messages: Sequence[OutboxMessage]) -> None:
+        """Send all. Where it raises, any of them may have been sent; their ids tell."""
+        ...
 
 
 class OwnershipStore(Protocol):

@@ -53,15 +53,24 @@ def survey(checkpoint: Checkpoint, events: Iterable[Event]) -> Survey:
                 f"{checkpoint.sequence} of {checkpoint.enqueued_at:%FT%TZ} and newer than it"
             )
     fresh = tuple(by_sequence[sequence] for sequence in sorted(by_sequence))
-    missing = tuple(_missing(checkpoint.sequence, fresh))
+    last = fresh[-1].sequence if fresh else checkpoint.sequence
+    missing = holes(fresh, Span(checkpoint.sequence + 1, last))
     return Survey(fresh, missing, count - len(fresh))
 
 
-def _missing(sequence: int, fresh: Sequence[Event]) -> Iterator[Span]:
-    for event in fresh:
-        if event.sequence > sequence + 1:
-            yield Span(sequence + 1, event.sequence - 1)
-        sequence = event.sequence
+def holes(events: Sequence[Event], within: Span) -> tuple[Span, ...]:
+    """The numbers within the span that no event has; events by number, none outside the span."""
+    return tuple(_holes(events, within))
+
+
+def _holes(events: Sequence[Event], within: Span) -> Iterator[Span]:
+    expected = within.first
+    for event in events:
+        if event.sequence > expected:
+            yield Span(expected, event.sequence - 1)
+        expected = event.sequence + 1
+    if expected <= within.last:
+        yield Span(expected, within.last)
 
 
 def tail(checkpoint: Checkpoint, last_enqueued: int) -> Span | None:

@@ -1,0 +1,1 @@
+"""Read ports, decide, write ports."""

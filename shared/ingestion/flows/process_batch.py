@@ -1,0 +1,184 @@
+"""A batch of events, committed: nothing lost, nothing twice, whoever else is at work.
+
+1. Read the checkpoint, skip what it covers. 2. Read back what is missing; what the hub no longer
+has is a gap. 3. Handle the events. 4. Commit prefix by prefix, each under the version that was
+read. Who loses that race starts again, with the outcomes that it has already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from shared.ingestion.accounting import CommitLimits, Fate, Writer, fate, plan_commits
+from shared.ingestion.errors import AccountingBroken, CommitRefused, Fenced, StoreUnavailable
+from shared.ingestion.flows.settle import Settled, settle
+from shared.ingestion.model import Checkpoint, Commit, Event, Gap, Stream
+from shared.ingestion.ports import Handler, HubReader, IngestionStore, Retrying, Saved, Together
+from shared.ingestion.survey import Span, begin, holes, survey, tail
+
+RACES_MAX = 10
+"""Races lost in a row before the batch goes back to the host."""
+LOST_REPLIES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """One stream's reader and all that it works with. ``new_txid`` never repeats itself."""
+
+    stream: Stream
+    writer: Writer
+    store: IngestionStore
+    hub: HubReader
+    handle: Handler
+    retry: Retrying
+    together: Together
+    new_txid: Callable[[], str]
+    limits: CommitLimits = field(default_factory=CommitLimits)
+
+
+@dataclass(slots=True)
+class Report:
+    """What one call committed; ``gaps`` are worth an alert."""
+
+    effects: int = 0
+    dead_letters: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    read_back: int = 0
+    checkpoint: Checkpoint | None = None
+
+    def add(self, commit: Commit) -> None:
+        self.effects += len(commit.effects)
+        self.dead_letters += len(commit.dead_letters)
+        self.gaps.extend(commit.gaps)
+        self.checkpoint = commit.checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What can be accounted for now: events up to ``last``, and the gaps between them."""
+
+    events: tuple[Event, ...]
+    holes: tuple[Span, ...]
+    last: int
+
+
+async def run(events: Sequence[Event], consumer: Consumer) -> Report:
+    """Account for a batch and for whatever is missing before it.
+
+    Raises what holds the partition (an outage, in the store, the hub or a dependency): commits
+    made until then stand, and the same batch goes on from there. Raises Fenced, StreamRecreated.
+    """
+    newest = max([event.sequence for event in events], default=-1)
+    return await _account(events, newest, consumer)
+
+
+async def sweep(last_enqueued: int, consumer: Consumer) -> Report:
+    """Account for what the hub has and nobody delivered. A stream that never began is left alone.
+
+    Raises as ``run`` does.
+    """
+    saved = await consumer.store.load(consumer.stream)
+    if saved.checkpoint is None or tail(saved.checkpoint, last_enqueued) is None:
+        return Report(checkpoint=saved.checkpoint)
+    return await _account((), last_enqueued, consumer)
+
+
+async def _account(events: Sequence[Event], newest: int, consumer: Consumer) -> Report:
+    report, settled, races = Report(), Settled(), 0
+    while True:
+        saved = await consumer.store.load(consumer.stream)
+        step = await _next_pass(saved, events, newest, consumer, report)
+        if step is None:
+            report.checkpoint = saved.checkpoint
+            return report
+        try:
+            await _process(saved, step, consumer, settled, report)
+            races = 0
+        except CommitRefused:
+            races += 1
+            if races == RACES_MAX:
+                raise
+
+
+async def _next_pass(
+    saved: Saved, events: Sequence[Event], newest: int, consumer: Consumer, report: Report
+) -> _Pass | None:
+    """What to account for next: up to the second hole, with the first one filled. None at the end.
+
+    One hole at a time bounds what is in memory, however many events the host skipped.
+    """
+    checkpoint = saved.checkpoint or (_first(events) if events else None)
+    if checkpoint is None:
+        return None
+    if checkpoint.epoch > consumer.writer.epoch:
+        raise Fenced(f"epoch {consumer.writer.epoch} is over: now it is {checkpoint.epoch}")
+    fresh = survey(checkpoint, events).fresh
+    if newest <= checkpoint.sequence:
+        return None
+    missing = holes(fresh, Span(checkpoint.sequence + 1, newest))
+    if not missing:
+        return _Pass(fresh, (), newest)
+    hole = missing[0]
+    back = await consumer.hub.read_back(consumer.stream, hole)
+    if back.complete_to < hole.first:
+        raise AccountingBroken(f"reading back from {hole.first} said nothing of it")
+    report.read_back += len(back.events)
+    last = back.complete_to
+    if last >= hole.last:
+        last = missing[1].first - 1 if len(missing) > 1 else newest
+    found = [event for event in back.events if hole.first <= event.sequence <= hole.last]
+    now = survey(checkpoint, [e for e in (*fresh, *found) if e.sequence <= last]).fresh
+    return _Pass(now, holes(now, Span(checkpoint.sequence + 1, last)), last)
+
+
+def _first(events: Sequence[Event]) -> Checkpoint:
+    return begin(min(events, key=lambda event: event.sequence))
+
+
+async def _process(
+    saved: Saved, step: _Pass, consumer: Consumer, settled: Settled, report: Report
+) -> None:
+    """Handle and commit; what comes before a failure that holds the partition is committed."""
+    settled.held.clear()
+    await settle(
+        step.events, consumer.handle, consumer.retry, consumer.together, saved.read_at, settled
+    )
+    end = min(
+        [e.sequence for e in step.events if e.sequence not in settled.outcomes],
+        default=step.last + 1,
+    )
+    reason = "skipped by the host and no longer in the hub"
+    commits = plan_commits(
+        saved.checkpoint,
+        step.events,
+        [settled.outcomes[e.sequence] for e in step.events if e.sequence < end],
+        [Gap(s.first, s.last, saved.read_at, reason) for s in step.holes if s.last < end],
+        consumer.writer,
+        consumer.new_txid(),
+        saved.read_at,
+        consumer.limits,
+    )
+    for commit in commits:
+        saved = await _write(saved, commit, consumer)
+        report.add(commit)
+    if settled.held:
+        raise settled.held[min(settled.held)]
+
+
+async def _write(saved: Saved, commit: Commit, consumer: Consumer) -> Saved:
+    """Commit, and find out what became of it where the reply was lost.
+
+    A refusal can be the echo of our own commit: the lost call arrived after all.
+    """
+    for _ in range(LOST_REPLIES_MAX):
+        try:
+            return await consumer.store.commit(consumer.stream, saved, commit)
+        except (StoreUnavailable, CommitRefused):
+            saved = await consumer.store.load(consumer.stream)
+            became = fate(commit, saved.checkpoint)
+        if became is Fate.APPLIED:
+            return saved
+        if became is Fate.OVERTAKEN:
+            raise CommitRefused(f"{consumer.stream.key}: somebody else went on")
+    raise StoreUnavailable(f"{consumer.stream.key}: {LOST_REPLIES_MAX} replies lost in a row")

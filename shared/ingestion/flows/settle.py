@@ -1,0 +1,97 @@
+"""From events to outcomes: each in its own try, in order per partition key, keys side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from shared.ingestion.accounting import dead_letter
+from shared.ingestion.failures import Blame, blame
+from shared.ingestion.model import Effect, Event, FailureKind, Outcome
+from shared.ingestion.ports import Handler, Retrying, Together
+
+
+@dataclass(slots=True)
+class Settled:
+    """What became of events so far, by number; and the failures that hold the partition."""
+
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    held: dict[int, Exception] = field(default_factory=dict)
+
+
+async def settle(
+    events: Sequence[Event],
+    handle: Handler,
+    retry: Retrying,
+    together: Together,
+    now: datetime,
+    settled: Settled,
+) -> None:
+    """Add the outcome of each event that has none to ``settled``.
+
+    Events without a partition key are one lane of their own. Once a failure holds the partition
+    no lane starts another event: what comes after it cannot be committed yet.
+    """
+    lanes: dict[str | None, list[Event]] = defaultdict(list)
+    for event in events:
+        if event.sequence not in settled.outcomes:
+            lanes[event.partition_key].append(event)
+
+    def lane_work(lane: Sequence[Event]) -> Callable[[], Awaitable[None]]:
+        return lambda: _settle_lane(lane, handle, retry, now, settled)
+
+    await together([lane_work(lane) for lane in lanes.values()])
+
+
+async def _settle_lane(
+    lane: Sequence[Event], handle: Handler, retry: Retrying, now: datetime, settled: Settled
+) -> None:
+    for event in lane:
+        if settled.held:
+            return
+        try:
+            settled.outcomes[event.sequence] = await _settle_one(event, handle, retry, now)
+        except Exception as error:
+            settled.held[event.sequence] = error
+
+
+async def _settle_one(event: Event, handle: Handler, retry: Retrying, now: datetime) -> Outcome:
+    """The event's effect or dead letter. Raises what holds the partition."""
+    attempts = 0
+
+    async def attempt() -> Effect:
+        nonlocal attempts
+        attempts += 1
+        effect = await handle(event)
+        if effect.sequence != event.sequence:
+            raise ValueError(f"the handler took {event.sequence} for {effect.sequence}")
+        return effect
+
+    try:
+        return await retry(attempt, lambda error: blame(error).worth_retrying)
+    except Exception as error:
+        cause = blame(error)
+        if cause.holds:
+            raise
+        kind = FailureKind.EXHAUSTED if cause is Blame.CHANCE else FailureKind.POISON
+        return dead_letter(event, kind, f"{type(error).__name__}: {error}", now, attempts)
+
+
+def side_by_side(lanes_max: int) -> Together:
+    """Runs up to so many lanes at a time in this event loop."""
+
+    async def together(work: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        waiting = iter(work)
+
+        async def worker() -> None:
+            for piece in waiting:
+                await piece()
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(lanes_max, len(work))):
+                group.create_task(worker())
+
+    return together
