@@ -16,6 +16,9 @@ from local.amqp.administration import ServiceBusStandIn, service_bus
 from local.amqp.descriptions import duration, written
 from local.amqp.model.errors import InvalidProperties
 from local.amqp.model.properties import QueueProperties, TopicProperties
+from shared.adapters.service_bus import ServiceBusReader
+from shared.autoscaling.model import ServiceBusSubscription
+from shared.connections import ServiceBusConnection
 
 
 class Http(AioHttpTransport):  # type: ignore[misc]
@@ -71,6 +74,25 @@ async def test_messages_that_were_sent_are_the_ones_that_are_counted(
     clock.advance(timedelta(hours=1))
     counts = await admin.get_queue_runtime_properties("jobs")
     assert (counts.active_message_count, counts.scheduled_message_count) == (6, 0)
+
+
+async def test_the_apps_own_reader_counts_the_messages_of_a_topic(bus: ServiceBusStandIn) -> None:
+    bus.amqp.namespace.declare_topic("orders")
+    bus.amqp.namespace.declare_subscription("orders", "billing")
+    reader = ServiceBusReader(
+        ServiceBusConnection("ServiceBus", bus.administration.connection_string)
+    )
+    async with (
+        ServiceBusClient.from_connection_string(bus.amqp.connection_string) as client,
+        client.get_topic_sender("orders") as sender,
+        client.get_subscription_receiver("orders", "billing") as receiver,
+    ):
+        await sender.send_messages([ServiceBusMessage(str(number)) for number in range(5)])
+        assert (await reader.read(ServiceBusSubscription("orders", "billing"))).value == 5
+        (message,) = await receiver.receive_messages(1, max_wait_time=5)
+        await receiver.complete_message(message)
+        assert (await reader.read(ServiceBusSubscription("orders", "billing"))).value == 4
+    await reader.close()
 
 
 async def test_what_the_client_creates_the_broker_has(
