@@ -15,6 +15,8 @@ from unittest.mock import Mock
 import azure.functions as func
 import pytest
 
+from local.functions_host.worker import Invocation, Worker, bytes_datum, json_datum
+from local.system import APP_DIR
 from shared import wiring
 from shared.adapters.claims_memory import MemoryClaims, MemoryQueueReader, RecordingRecompute
 from shared.adapters.messaging_memory import MemoryLink, MemoryQueue
@@ -22,6 +24,8 @@ from shared.messaging.entities import QueueFacts
 from shared.messaging.errors import BadEvent, EntitiesMisconfigured
 from shared.messaging.flows.check_queues import CheckOnce
 from shared.messaging.flows.send import BatchSender
+from shared.messaging.periods import Period
+from shared.messaging.processing import schedule_processing
 from shared.settings import SettingsError
 from tests.unit.test_messaging_arrivals import CLOUD, NOW
 from tests.unit.test_messaging_processing import GOOD_IN, GOOD_OUT
@@ -96,6 +100,23 @@ async def test_many_events_make_one_message_and_one_recompute_for_each_period(ap
         "insights-logs-appevents:2026-03-01",
         "insights-logs-appevents:2026-03-01T22:00Z/PT2H",
     ]
+
+
+async def test_the_official_worker_hands_a_message_over(app: App) -> None:
+    worker = Worker(APP_DIR)
+    try:
+        found = {each.name: each.function_id for each in await worker.load()}
+        assert set(found) >= FUNCTIONS
+        body = schedule_processing("sales", Period(), NOW).body
+        assert isinstance(body, bytes)
+        metadata = {"SequenceNumber": "7", "MessageId": '"m"', "UserProperties": "{}"}
+        told = {name: json_datum(text) for name, text in metadata.items()}
+        invocation = Invocation("message", bytes_datum(body), told)
+        answer = await worker.call(found["process_dataset"], invocation)
+    finally:
+        worker.close()
+    assert answer.succeeded, answer.error
+    assert [work.message_id for work in app.recompute.calls] == ["sales:2026-03-02"]
 
 
 async def test_bad_events_are_raised_for_the_poison_queue(app: App) -> None:
