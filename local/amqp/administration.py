@@ -35,12 +35,20 @@ class ServiceBusStandIn:
 
 
 @asynccontextmanager
-async def service_bus(*, clock: Clock = utc_now) -> AsyncIterator[ServiceBusStandIn]:
-    """Messages over AMQP and administration over HTTP, until the end of the `async with`."""
+async def service_bus(
+    *, clock: Clock = utc_now, port: int = 0, administration_port: int = 0
+) -> AsyncIterator[ServiceBusStandIn]:
+    """Messages over AMQP and administration over HTTP, until the end of the `async with`.
+
+    Microsoft's emulator has them on ports 5672 and 5300; 0 takes free ones.
+    """
     broker = Broker(clock)
-    amqp = AmqpStandIn(broker=broker)
+    amqp = AmqpStandIn(broker=broker, port=port)
     administration = ServiceBusAdminStandIn(
-        BrokerCounts(broker), clock=clock, entities=BrokerEntities(broker)
+        BrokerCounts(broker),
+        port=administration_port,
+        clock=clock,
+        entities=BrokerEntities(broker),
     )
     async with amqp, administration:
         yield ServiceBusStandIn(amqp, administration)

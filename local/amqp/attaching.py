@@ -17,7 +17,8 @@ from local.amqp.sources import PartitionSource, QueueSource, ReplySource, Sessio
 from local.amqp.targets import CREDIT, Target, into_entity, into_hub
 
 SESSION_WAIT_SECONDS = 65.0
-"""How long the service looks for a free session unless the client says otherwise."""
+"""How long a free session is looked for unless the client says otherwise: as long as
+azure-servicebus says that it waits (`create_receive_client`)."""
 DOTNET_EPOCH_TICKS = 621_355_968_000_000_000
 """1970 in the ticks of .NET, 100 ns each from the year 1, which session locks are told in."""
 

@@ -49,6 +49,8 @@ class AmqpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for frame in self._incoming.feed(data):
+                if self._network is None:
+                    return  # dropped on order: what came behind is lost with the connection
                 self._take(frame)
         except (BadFrame, ProtonException, IndexError):
             self.drop()  # no client of AMQP writes such a thing

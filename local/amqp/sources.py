@@ -29,8 +29,11 @@ class QueueSource:
         self._session = session
         self._deletes = link.remote_snd_settle_mode == Link.SND_SETTLED
         self._tokens: dict[Delivery, UUID] = {}
+        self._is_detached = False
 
     def pump(self) -> None:
+        if self._is_detached:
+            return
         broker = self._peer.shared.broker
         receive = self._store.receive_and_delete if self._deletes else self._store.receive
         try:
@@ -45,6 +48,7 @@ class QueueSource:
                 else:
                     self._tokens[delivery] = token
         except SessionLockLost as error:
+            self._is_detached = True
             close_link(self._link, condition_for(error))
 
     def on_disposition(self, delivery: Delivery) -> None:

@@ -12,7 +12,7 @@ from local.amqp.model.hub import Hub
 from local.amqp.peer import Peer, close_link, condition, condition_for
 
 CREDIT = 1000
-"""How many transfers may be under way on a link; Service Bus grants as many."""
+"""How many transfers may be under way on a link: more than the SDKs ever send unanswered."""
 
 Keep = Callable[[bytes, int], None]
 """Takes an encoded transfer and its message format in, or raises BrokerError."""
@@ -42,8 +42,11 @@ class Target:
         self._path = path
         self._limit_bytes = limit_bytes
         self._keep = keep
+        self._is_detached = False
 
     def on_transfer(self, delivery: Delivery, encoded: bytes, message_format: int) -> None:
+        if self._is_detached:
+            return  # it was under way when the link was closed, and is lost
         fault = self._peer.shared.faults.next_for(self._path)
         if fault is None:
             _answer(delivery, self._take(encoded, message_format))
@@ -75,6 +78,7 @@ class Target:
             case FaultKind.REFUSE:
                 _answer(delivery, (fault.condition, fault.description))
             case FaultKind.DETACH:
+                self._is_detached = True
                 close_link(self._link, condition(fault.condition, fault.description))
             case FaultKind.DELAY:
                 refusal = self._take(encoded, message_format)

@@ -9,6 +9,7 @@ inside are skipped then.
 import asyncio
 import gc
 import os
+import re
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -35,6 +36,7 @@ WAIT_SECONDS = 5
 NOTHING_SECONDS = 0.3
 """How long to look for messages that should not be there."""
 
+_ENDPOINT = re.compile(r"(sb://[^;:/]+)(?::\d+)?")
 THREADS_MAX = 64
 AT_ONCE = 8
 
@@ -158,8 +160,7 @@ class Rig:
         return await self.stack.enter_async_context(client)
 
     def _administration(self) -> ServiceBusAdministrationClient:
-        host = _endpoint(self.connection_string)
-        string = self.connection_string.replace(host, f"{host}:{EMULATOR_ADMINISTRATION_PORT}", 1)
+        string = _ENDPOINT.sub(rf"\g<1>:{EMULATOR_ADMINISTRATION_PORT}", self.connection_string)
         return ServiceBusAdministrationClient.from_connection_string(string, transport=_Http())
 
 
@@ -303,10 +304,6 @@ async def bodies(receiver: Any, count: int) -> list[str]:
 
 def message(body: str | bytes = "body", **properties: Any) -> ServiceBusMessage:
     return ServiceBusMessage(body, **properties)
-
-
-def _endpoint(connection_string: str) -> str:
-    return connection_string.partition("sb://")[2].partition(";")[0].partition(":")[0].strip("/")
 
 
 def _as_created(properties: QueueProperties) -> dict[str, Any]:
