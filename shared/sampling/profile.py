@@ -1,0 +1,149 @@
+"""The usual load of each hour of the week, from adjusted counts by hour: robust, and gaps told.
+
+168 items-per-minute values, Monday 0:00 first, in the hours of a time zone: people get up by local
+time, so a profile in UTC would be an hour off for half of the year.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from statistics import mean, median
+from zoneinfo import ZoneInfo
+
+HOURS = 168
+WEEKS = 8
+WEEKS_MIN = 2
+HOURS_MIN = HOURS // 2
+RECORDS_MIN = 10
+"""Of fewer kept records the median would be too low: sampled counts of little are mostly zero."""
+UNEVEN = 0.5
+QUARTER = timedelta(minutes=15)
+QUARTERS_MIN = 2
+LIKE_DAYS = (range(0, 5), range(5, 7))
+
+Cell = tuple[float, "How"]
+
+
+class How(StrEnum):
+    """How an hour's value was found."""
+
+    MEDIAN = "median over weeks"
+    MEAN = "mean over weeks: too few records for a median"
+    UNEVEN = "median over weeks that differ by half and more"
+    LIKE_DAYS = "too few weeks: same hour of like days"
+    ANY_DAY = "too few weeks: same hour of any day"
+    BETWEEN = "too few weeks: between the hours around"
+
+
+CERTAIN = frozenset({How.MEDIAN, How.MEAN})
+
+
+@dataclass(frozen=True, slots=True)
+class HourCount:
+    """The adjusted count of one hour, which starts at ``start``, an aware full hour in UTC.
+
+    ``items`` is None where the hour is not known, such as one whose file is missing; an hour in
+    which nothing happened has 0. ``records`` is how many were kept.
+    """
+
+    start: datetime
+    items: float | None
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Items per minute for each hour of the week, Monday 0:00 first, and how each was found."""
+
+    items_per_minute: tuple[float, ...]
+    time_zone: str
+    how: tuple[How, ...]
+
+    @property
+    def uncertain(self) -> Mapping[int, How]:
+        """The hours of the week that were filled in or differ much from week to week."""
+        return {hour: how for hour, how in enumerate(self.how) if how not in CERTAIN}
+
+
+def week_profile(
+    counts: Iterable[HourCount], until: datetime, time_zone: str = "UTC", weeks: int = WEEKS
+) -> Profile | None:
+    """The profile of the weeks before ``until``; None where half of the hours are not known.
+
+    Raises ZoneInfoNotFoundError for a time zone that this machine does not know.
+    """
+    since = until - timedelta(weeks=weeks)
+    recent = [count for count in counts if since <= count.start < until]
+    samples = _samples(recent, ZoneInfo(time_zone))
+    known = {hour: _cell(found) for hour, found in samples.items() if len(found) >= WEEKS_MIN}
+    if len(known) < HOURS_MIN:
+        return None
+    cells = [known.get(hour) or _filled(known, hour) for hour in range(HOURS)]
+    return Profile(
+        tuple([value for value, _ in cells]), time_zone, tuple([how for _, how in cells])
+    )
+
+
+@dataclass(slots=True)
+class _LocalHour:
+    items: float = 0
+    records: float = 0
+    quarters: int = 0
+
+    @property
+    def items_per_minute(self) -> float:
+        return self.items / (self.quarters * 15)
+
+
+def _samples(counts: Sequence[HourCount], zone: ZoneInfo) -> dict[int, list[_LocalHour]]:
+    """By hour of the week. Quarters of hours: some zones are half or a quarter of one off."""
+    local_hours: dict[tuple[date, int, int], _LocalHour] = {}
+    for count in counts:
+        if count.items is None:
+            continue
+        for quarter in range(4):
+            at = (count.start.astimezone(UTC) + quarter * QUARTER).astimezone(zone)
+            local_hour = local_hours.setdefault((at.date(), at.hour, at.fold), _LocalHour())
+            local_hour.items += count.items / 4
+            local_hour.records += count.records / 4
+            local_hour.quarters += 1
+    samples: dict[int, list[_LocalHour]] = {}
+    for (day, hour, _), local_hour in local_hours.items():
+        if local_hour.quarters >= QUARTERS_MIN:
+            samples.setdefault(day.weekday() * 24 + hour, []).append(local_hour)
+    return samples
+
+
+def _cell(found: Sequence[_LocalHour]) -> Cell:
+    rates = [hour.items_per_minute for hour in found]
+    if mean([hour.records for hour in found]) < RECORDS_MIN:
+        return mean(rates), How.MEAN
+    middle = median(rates)
+    deviation = median([abs(rate - middle) for rate in rates])
+    return middle, How.UNEVEN if deviation > UNEVEN * middle else How.MEDIAN
+
+
+def _filled(known: Mapping[int, Cell], hour: int) -> Cell:
+    """From the same hour of days like this one, else of any day, else from the hours around."""
+    weekday, hour_of_day = divmod(hour, 24)
+    like = next(days for days in LIKE_DAYS if weekday in days)
+    for how, days in ((How.LIKE_DAYS, like), (How.ANY_DAY, range(7))):
+        same = [known[day * 24 + hour_of_day][0] for day in days if day * 24 + hour_of_day in known]
+        if same:
+            return median(same), how
+    return _between(known, hour), How.BETWEEN
+
+
+def _between(known: Mapping[int, Cell], hour: int) -> float:
+    """On the line between the nearest known hours before and after, round the week."""
+
+    def nearest(step: Callable[[int], int]) -> int:
+        return next(distance for distance in range(1, HOURS) if step(distance) % HOURS in known)
+
+    back = nearest(lambda distance: hour - distance)
+    ahead = nearest(lambda distance: hour + distance)
+    before, after = known[(hour - back) % HOURS][0], known[(hour + ahead) % HOURS][0]
+    return (before * ahead + after * back) / (back + ahead)
