@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -158,6 +159,33 @@ def test_an_expectation_widens_only_for_more_sampling_error_than_usual() -> None
     assert expected.spread >= 0.1
     assert expected.spread_with(0.005) == expected.spread
     assert expected.spread_with(0.04) == pytest.approx(math.sqrt(expected.spread**2 + 0.03))
+
+
+FIGURES = (0.0, -5.0, 5e-324, 1e-223, 1.0, 10.0, 1e4, 1e12, 1e308)
+
+
+def hostile_day(choose: random.Random, index: int) -> Day:
+    return Day(
+        day=START + timedelta(days=index),
+        value=choose.choice(FIGURES),
+        standard_error=choose.choice((0.0, 1.0, 1e308)),
+        effective_records=choose.choice((0.0, 1e-9, 1.0, 1e6, math.inf)),
+        sampling_rate_percent=choose.choice((None, 0.1, 100.0)),
+        control=choose.choice((None, *FIGURES)),
+        trusted=choose.random() < 0.5,
+        excluded=choose.random() < 0.1,
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_series_raises_and_every_day_gets_its_verdict(seed: int) -> None:
+    choose = random.Random(seed)
+    series = [hostile_day(choose, choose.randrange(70)) for _ in range(70)]
+    verdicts = judge_all(series)
+    assert [verdict.day for verdict in verdicts] == sorted([d.day for d in series])
+    assert all(verdict.reason for verdict in verdicts)
+    numbers = [v for verdict in verdicts for v in verdict.evidence.values() if v is not None]
+    assert all(math.isfinite(number) for number in numbers if isinstance(number, float))
 
 
 class World:

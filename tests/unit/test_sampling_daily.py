@@ -1,0 +1,82 @@
+"""From lines of telemetry to a verdict, through every step of the core."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from shared.sampling.daily import day_of
+from shared.sampling.estimates import figures
+from shared.sampling.model import Quarantined, Record, Weight, WeightSource
+from shared.sampling.partials import Item, Partial, merged, partial_of
+from shared.sampling.records import read_lines
+from shared.sampling.verdict import Day, Finding, judge_all
+
+START = datetime(2017, 5, 1, tzinfo=UTC)
+DAYS, CHANGED, LOST = 35, 28, 32
+
+
+def lines_of(day: int) -> list[str]:
+    """100 operations a day of two events each; one in 4 is kept from the 29th on; then, a loss."""
+    k = 4 if day >= CHANGED else 1
+    lost = day == LOST
+    found = []
+    for operation in range(0, 100 + day % 3, k * (5 if lost else 1)):
+        for part in range(2):
+            time = START + timedelta(days=day, minutes=operation, seconds=part)
+            event: dict[str, object] = {
+                "Type": "AppEvents",
+                "time": time.isoformat(),
+                "Name": "PointsReceived",
+            }
+            event |= {"OperationId": f"{day}-{operation}", "ItemCount": k}
+            found.append(json.dumps(event | {"Measurements": {"Points": 10 + part}}))
+    return [*found, found[0], found[1][:40]]  # one is written twice, one is cut
+
+
+def judged_days() -> tuple[list[Day], int]:
+    """Every day's lines are split into two files; copies are removed by key."""
+    quarantined, seen = 0, set()
+    partials: dict[date, list[Partial]] = defaultdict(list)
+    for index in range(DAYS):
+        lines = lines_of(index)
+        for file in (lines[::2], lines[1::2]):
+            items = []
+            for outcome in read_lines(file):
+                quarantined += isinstance(outcome, Quarantined)
+                if isinstance(outcome, Record) and outcome.key not in seen:
+                    seen.add(outcome.key)
+                    points = outcome.measurements.get("Points")
+                    items.append(Item(outcome.weight, points, outcome.operation_id))
+            partials[(START + timedelta(days=index)).date()].append(partial_of(items))
+    return [day_of(figures(merged(parts)), day) for day, parts in partials.items()], quarantined
+
+
+def test_from_lines_to_verdicts() -> None:
+    days, quarantined = judged_days()
+    assert quarantined == DAYS
+    assert days[0].value == 200
+    assert days[CHANGED].value == pytest.approx(200, abs=8)
+    assert days[CHANGED].sampling_rate_percent == 25
+    found = [verdict.finding for verdict in judge_all(days)]
+    assert set(found[21:CHANGED]) == {Finding.NORMAL}
+    assert found[CHANGED] is Finding.SAMPLING_CHANGED
+    assert found[LOST] is Finding.EVENTS_LOST
+
+
+def test_the_sum_is_judged_where_it_is_asked_for() -> None:
+    weight = Weight(4.0, WeightSource.ITEM_COUNT)
+    found = figures(partial_of([Item(weight, 2.5, "a")]))
+    day = day_of(found, START.date(), "total", control=7)
+    assert (day.value, day.control) == (10, 7)
+    assert day.standard_error == found.total.standard_error
+
+
+@pytest.mark.parametrize(("doubtful", "trusted"), [(0, True), (1, True), (20, False), (100, False)])
+def test_a_day_of_doubtful_weights_is_not_trusted(doubtful: int, trusted: bool) -> None:
+    items = [Item(Weight(1.0, WeightSource.UNSTATED))] * doubtful
+    items += [Item(Weight(1.0, WeightSource.ITEM_COUNT))] * (100 - doubtful)
+    assert day_of(figures(partial_of(items)), START.date()).trusted is trusted
