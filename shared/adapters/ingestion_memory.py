@@ -81,11 +81,23 @@ class MemoryIngestionStore:
 
 
 class MemoryHubReader:
-    """Partitions as lists of events; retention is to take events away. Reads so many at once."""
+    """Partitions as lists of events by number. Reads so many at once."""
 
     def __init__(self, read_max: int = 100) -> None:
         self.events: dict[Stream, list[Event]] = defaultdict(list)
+        self._last: dict[Stream, int] = {}
         self._read_max = read_max
+
+    def add(self, stream: Stream, *events: Event) -> None:
+        self.events[stream].extend(events)
+        self._last[stream] = events[-1].sequence
+
+    def forget(self, stream: Stream, before: int) -> None:
+        """Retention: the events before this number go."""
+        self.events[stream] = [e for e in self.events[stream] if e.sequence >= before]
+
+    async def last_enqueued(self, stream: Stream) -> int:
+        return self._last.get(stream, -1)
 
     async def read_back(self, stream: Stream, span: Span) -> ReadBack:
         within = [e for e in self.events[stream] if span.first <= e.sequence <= span.last]

@@ -152,13 +152,15 @@ def _parts(entries: Sequence[_Entry], limits: CommitLimits) -> Iterator[list[_En
 
 
 def _after(start: Checkpoint, part: Sequence[_Entry], writer: Writer, txid: str) -> Checkpoint:
-    events = [entry.event for entry in part if entry.event is not None]
     at_end = part[-1].event
+    times = [entry.event.enqueued_at for entry in part if entry.event is not None]
+    if isinstance(part[-1].what, Gap):
+        times.append(part[-1].what.found_at)  # nobody knows when; not after this
     return Checkpoint(
         start=start.start,
         sequence=part[-1].last,
         offset=at_end.offset if at_end else start.offset,
-        enqueued_at=max([start.enqueued_at, *(event.enqueued_at for event in events)]),
+        enqueued_at=max([start.enqueued_at, *times]),
         epoch=writer.epoch,
         owner=writer.owner,
         txid=txid,

@@ -50,7 +50,8 @@ class Event:
 class Checkpoint:
     """Everything from ``start`` to ``sequence``, both included, is accounted for.
 
-    ``enqueued_at`` is the latest time of any event so far, so that it never goes back.
+    ``enqueued_at`` is the latest time of any event so far, so that it never goes back; after a
+    gap at the end it is when the gap was found, for its events cannot be later.
     ``txid`` names the commit that wrote this, for who lost the reply.
     """
 

@@ -70,6 +70,13 @@ class HubReader(Protocol):
         """Raises HubUnavailable where it cannot tell what the hub has."""
         ...
 
+    async def last_enqueued(self, stream: Stream) -> int:
+        """The number of the newest event that ever came, gone or not; -1 where none ever did.
+
+        Raises HubUnavailable.
+        """
+        ...
+
 
 class Retrying(Protocol):
     """Tries again, a bounded number of times, with growing and random delays."""

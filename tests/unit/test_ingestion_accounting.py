@@ -192,6 +192,15 @@ def test_a_commit_at_the_end_of_a_gap_keeps_the_last_known_offset() -> None:
     assert (commit.checkpoint.sequence, commit.checkpoint.offset) == (9, "@4")
 
 
+def test_an_event_of_a_gap_that_comes_after_all_is_a_replay_and_no_other_hub() -> None:
+    found_at = NOW + timedelta(seconds=10)
+    (commit,) = plan(checkpoint(4), [], [Gap(5, 9, found_at, "gone")])
+    assert survey(commit.checkpoint, events(8, 9)).fresh == ()
+    reborn = replace(event(2), enqueued_at=found_at + timedelta(seconds=1))
+    with pytest.raises(StreamRecreated):
+        survey(commit.checkpoint, [reborn])
+
+
 @pytest.mark.parametrize(
     ("standing", "expected"),
     [

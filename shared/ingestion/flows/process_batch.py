@@ -73,13 +73,17 @@ async def run(events: Sequence[Event], consumer: Consumer) -> Report:
     return await _account(events, newest, consumer)
 
 
-async def sweep(last_enqueued: int, consumer: Consumer) -> Report:
+async def sweep(consumer: Consumer) -> Report:
     """Account for what the hub has and nobody delivered. A stream that never began is left alone.
 
-    Raises as ``run`` does.
+    The checkpoint is read before the hub: the other way round it could be ahead of what the hub
+    had, and a healthy stream look recreated. Raises as ``run`` does.
     """
     saved = await consumer.store.load(consumer.stream)
-    if saved.checkpoint is None or tail(saved.checkpoint, last_enqueued) is None:
+    if saved.checkpoint is None:
+        return Report()
+    last_enqueued = await consumer.hub.last_enqueued(consumer.stream)
+    if tail(saved.checkpoint, last_enqueued) is None:
         return Report(checkpoint=saved.checkpoint)
     return await _account((), last_enqueued, consumer)
 

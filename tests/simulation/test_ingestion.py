@@ -1,0 +1,338 @@
+"""A hostile host and a hostile store: every event ends in exactly one of effect, dead letter, gap.
+
+``SIMULATION_SEEDS=5000 python -m pytest tests/simulation/test_ingestion.py`` tries more; a failing
+seed is named in the message and replays with ``SIMULATION_SEED=n``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from itertools import count, pairwise
+from typing import TypeVar
+
+import pytest
+
+from shared.adapters.ingestion_memory import MemoryHubReader, MemoryIngestionStore, StreamRows
+from shared.ingestion.accounting import CommitLimits, Writer
+from shared.ingestion.errors import (
+    CommitRefused,
+    DependencyDown,
+    Fenced,
+    HubUnavailable,
+    StoreUnavailable,
+    TransientFailure,
+)
+from shared.ingestion.flows import outbox
+from shared.ingestion.flows.process_batch import Consumer, run, sweep
+from shared.ingestion.model import (
+    Commit,
+    Effect,
+    Event,
+    FailureKind,
+    OutboxMessage,
+    Stream,
+    message_id,
+)
+from shared.ingestion.ports import ReadBack, Saved
+from shared.ingestion.survey import Span
+from tests.builders import NOW
+from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
+
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
+ONLY = os.environ.get("SIMULATION_SEED")
+STREAM = Stream("ns", "hub", "$Default", "0")
+LIMITS = CommitLimits(rows_max=8)
+T = TypeVar("T")
+
+
+@contextmanager
+def failing_as(error: Exception) -> Iterator[None]:
+    """An outage of the scheduler is this error."""
+    try:
+        yield
+    except Outage as outage:
+        raise error from outage
+
+
+class Store(MemoryIngestionStore):
+    """The memory twin with a pause before and after each call, which remembers every commit."""
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        super().__init__(clock, LIMITS.rows_max)
+        self.commits: list[Commit] = []
+        self.replies = 0
+        self.refusals = 0
+
+    async def load(self, stream: Stream) -> Saved:
+        with failing_as(StoreUnavailable("load")):
+            await pause()
+            saved = await super().load(stream)
+            await pause()
+        return saved
+
+    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+        with failing_as(StoreUnavailable("commit")):
+            await pause()
+            try:
+                answer = await super().commit(stream, saved, commit)
+            except CommitRefused:
+                self.refusals += 1
+                raise
+            self.commits.append(commit)
+            await pause()
+            self.replies += 1
+        return answer
+
+    async def sent(self, stream: Stream, message_ids: Sequence[str]) -> None:
+        with failing_as(StoreUnavailable("sent")):
+            await pause()
+            await super().sent(stream, message_ids)
+            await pause()
+
+
+class Hub(MemoryHubReader):
+    """A partition that grows and forgets; reading it back may fail."""
+
+    async def read_back(self, stream: Stream, span: Span) -> ReadBack:
+        with failing_as(HubUnavailable("read")):
+            await pause()
+            back = await super().read_back(stream, span)
+            await pause()
+        return back
+
+    async def last_enqueued(self, stream: Stream) -> int:
+        with failing_as(HubUnavailable("properties")):
+            await pause()
+            last = await super().last_enqueued(stream)
+            await pause()
+        return last
+
+
+async def one_by_one(work: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    for piece in work:
+        await piece()
+
+
+async def thrice(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
+    for _ in range(2):
+        try:
+            return await attempt()
+        except Exception as error:
+            if not worth(error):
+                raise
+    return await attempt()
+
+
+class World:
+    """One partition, whoever reads it, and a host that repeats, skips and steals."""
+
+    def __init__(self, seed: int, fault_rate: float) -> None:
+        self.scheduler = Scheduler(seed, fault_rate)
+        self.random = self.scheduler.random
+        self.store, self.hub = Store(self.now), Hub(read_max=self.random.choice([3, 10]))
+        self.txids = count()
+        self.epoch = 0
+        self.first = self.random.choice([0, 7])
+        self.next_sequence = self.first
+        self.forgotten: set[int] = set()
+        self.host_checkpoint = self.first - 1
+        self.poison_rate = self.random.choice([0, 0.05, 1])
+        self.received: list[str] = []
+        self.crashes = self.fenced = 0
+        self.enqueue(10)
+        self.steal()
+
+    @property
+    def rows(self) -> StreamRows:
+        return self.store.rows[STREAM]
+
+    def now(self) -> datetime:
+        """Each event takes a second to come."""
+        return NOW + timedelta(seconds=self.next_sequence)
+
+    def enqueue(self, number: int) -> None:
+        for _ in range(number):
+            n = self.next_sequence
+            body = b"bad" if self.random.random() < self.poison_rate else b"good"
+            event = Event(n, f"@{n}", self.now(), body, self.random.choice("ab"))
+            self.hub.add(STREAM, event)
+            self.next_sequence += 1
+
+    def forget(self) -> None:
+        """Retention: the oldest events go, read or not; at times all of them."""
+        left = self.random.choice([0, 2, 20])
+        before = self.next_sequence - left
+        self.forgotten.update(e.sequence for e in self.hub.events[STREAM] if e.sequence < before)
+        self.hub.forget(STREAM, before)
+
+    def consumer(self, epoch: int) -> Consumer:
+        writer = Writer(f"owner{epoch}", epoch)
+        return Consumer(
+            STREAM,
+            writer,
+            self.store,
+            self.hub,
+            self.handle,
+            thrice,
+            one_by_one,
+            lambda: f"tx{next(self.txids)}",
+            LIMITS,
+        )
+
+    async def handle(self, event: Event) -> Effect:
+        wrong = self.random.choice([TransientFailure, DependencyDown, ConnectionError])
+        with failing_as(wrong("handler")):
+            await pause()
+        if event.body == b"bad":
+            raise ValueError("bad")
+        message = OutboxMessage(message_id(STREAM, event.sequence), "m")
+        return Effect(event.sequence, messages=(message,))
+
+    async def send(self, messages: Sequence[OutboxMessage]) -> None:
+        await pause()
+        self.received.extend(message.message_id for message in messages)
+        await pause()
+
+    # --- the host ---
+
+    def steal(self) -> None:
+        """A new owner starts; the old one, if it lives, does not know yet."""
+        self.epoch += 1
+        epoch = self.epoch
+
+        def ended(_result: object, error: BaseException | None) -> None:
+            assert isinstance(error, Crash | Outage | Fenced), error
+            self.crashes += isinstance(error, Crash)
+            self.fenced += isinstance(error, Fenced)
+            if epoch == self.epoch:
+                self.steal()
+
+        self.scheduler.start(self.owner(epoch), ended)
+
+    async def owner(self, epoch: int) -> None:
+        """Deliver batch after batch; the host's own checkpoint is a hint and may jump."""
+        consumer, position = self.consumer(epoch), self.host_checkpoint + 1
+        while True:
+            batch = self._batch(position)
+            await pause()
+            try:
+                if batch:
+                    await run(batch, consumer)
+                elif self.random.random() < 0.3:
+                    await sweep(consumer)
+                with failing_as(ConnectionError("queue")):
+                    await outbox.drain(STREAM, self.store, self, limit=20)
+            except (StoreUnavailable, HubUnavailable, DependencyDown, ConnectionError):
+                if not self._times_out():
+                    continue  # endless retry: the same batch again
+            if batch:
+                position = batch[-1].sequence + 1
+                self.host_checkpoint = position - 1
+
+    def _batch(self, position: int) -> list[Event]:
+        if self.scheduler.fault_rate and self.random.random() < 0.05:
+            position += self.random.choice([-5, 3, 9])
+        size = self.random.choice([1, 5, 30])
+        log = self.hub.events[STREAM]
+        return [event for event in log if event.sequence >= position][:size]
+
+    def _times_out(self) -> bool:
+        return bool(self.scheduler.fault_rate) and self.random.random() < 0.1
+
+    # --- the passing of time ---
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.scheduler.step()
+            chance = self.random.random()
+            if self.scheduler.fault_rate and chance < 0.02:
+                self.enqueue(self.random.randint(1, 8))
+            elif self.scheduler.fault_rate and chance < 0.025:
+                self.steal()
+            elif self.scheduler.fault_rate and chance < 0.03:
+                self.forget()
+
+    def calm(self, steps_max: int = 40_000) -> None:
+        """Faults stop; the last owner brings it to an end within so many steps."""
+        self.scheduler.fault_rate = 0
+        for _ in range(steps_max // 100):
+            self.run(100)
+            if self._at_end():
+                break
+        for task in self.scheduler.tasks:
+            task.work.close()
+
+    def _at_end(self) -> bool:
+        checkpoint = self.rows.checkpoint
+        done = checkpoint is not None and checkpoint.sequence == self.next_sequence - 1
+        return done and not self.rows.outbox
+
+
+def check_commits(world: World) -> None:
+    """The checkpoint only moves on, under epochs that only grow; each commit follows the last."""
+    commits = world.store.commits
+    for before, after in pairwise([commit.checkpoint for commit in commits]):
+        assert after.sequence > before.sequence, f"the checkpoint went back: {before} {after}"
+        assert after.epoch >= before.epoch, f"a zombie committed: {before} {after}"
+        assert after.enqueued_at >= before.enqueued_at
+        assert after.start == before.start
+    assert [commit.previous for commit in commits[1:]] == [c.checkpoint for c in commits[:-1]]
+    assert all(commit.rows <= LIMITS.rows_max for commit in commits)
+
+
+def check_account(world: World) -> None:
+    """Each number once; a gap is what retention took, a dead letter what failed."""
+    checkpoint, rows = world.rows.checkpoint, world.rows
+    assert checkpoint is not None
+    counted: Counter[int] = Counter([*rows.effects, *rows.dead_letters])
+    for gap in rows.gaps.values():
+        numbers = range(gap.first, gap.last + 1)
+        counted.update(numbers)
+        assert world.forgotten.issuperset(numbers), f"given up too early: {gap}"
+    assert counted == Counter(range(checkpoint.start, checkpoint.sequence + 1))
+    assert all(
+        letter.body == b"bad" or letter.kind is FailureKind.EXHAUSTED
+        for letter in rows.dead_letters.values()
+    )
+
+
+def check_outbox(world: World) -> None:
+    """What was received are the effects' messages, all of them, first time in order."""
+    expected = [message_id(STREAM, sequence) for sequence in sorted(world.rows.effects)]
+    assert list(dict.fromkeys(world.received)) == expected
+
+
+@pytest.mark.parametrize("seed", [int(ONLY)] if ONLY else range(SEEDS))
+def test_every_event_is_accounted_for_exactly_once(seed: int) -> None:
+    world = World(seed, fault_rate=(0.005, 0.02, 0.05)[seed % 3])
+    world.run(1500)
+    check_commits(world)
+    world.calm()
+    assert world._at_end(), f"seed {seed}: {world.rows.checkpoint} of {world.next_sequence - 1}"
+    check_commits(world)
+    check_account(world)
+    check_outbox(world)
+
+
+def test_the_faults_do_strike() -> None:
+    """A simulation without faults would prove nothing."""
+    struck: Counter[str] = Counter()
+    for seed in range(30):
+        world = World(seed, fault_rate=0.02)
+        world.run(1500)
+        world.calm()
+        rows = world.rows
+        struck["crashes"] += world.crashes
+        struck["fenced"] += world.fenced
+        struck["refused"] += world.store.refusals
+        struck["lost replies"] += len(world.store.commits) - world.store.replies
+        struck["gaps"] += len(rows.gaps)
+        struck["poison"] += sum(d.body == b"bad" for d in rows.dead_letters.values())
+        struck["sent twice"] += len(world.received) - len(set(world.received))
+        struck["commits"] += len(world.store.commits)
+    assert min(struck.values()) > 5, struck
+    assert len(struck) == 8
