@@ -3,7 +3,9 @@
 Azure promises no unique id of an exported record, and repeats records: in a file after a retry, or
 in a later one. Two copies agree in everything that the application sent; two records that agree in
 all of it, to a tenth of a microsecond, are one. What the service adds on the way, such as
-_BilledSize or an ingestion time, may differ between copies and is left out.
+_BilledSize or an ingestion time, may differ between copies and is left out. A client that writes
+whole milliseconds can send true twins that look like copies; a property such as a message id tells
+them apart.
 """
 
 from __future__ import annotations

@@ -132,6 +132,30 @@ def test_a_lasting_change_of_traffic_becomes_the_new_normal() -> None:
     assert set(found[63:]) == {Finding.NORMAL}
 
 
+def test_without_a_control_a_lasting_fall_becomes_the_new_normal_later() -> None:
+    series = [*days(56), *[day(i, 0.5) for i in range(56, 84)]]
+    found = [verdict.finding for verdict in judge_all(series)]
+    assert set(found[56:63]) == {Finding.EVENTS_LOST}
+    assert set(found[70:]) == {Finding.NORMAL}
+
+
+def test_a_lasting_sampling_change_is_told_for_days_and_then_is_as_ever() -> None:
+    series = [*days(56), *[day(i, rate=30) for i in range(56, 70)]]
+    found = [verdict.finding for verdict in judge_all(series)]
+    assert set(found[56:59]) == {Finding.SAMPLING_CHANGED}
+    assert set(found[63:]) == {Finding.NORMAL}
+
+
+def test_a_control_with_a_week_of_its_own_is_as_good() -> None:
+    """Its weekends are busier than the event's: the ratio has a weekday pattern of its own."""
+    series = [
+        replace(d, control=1000.0 * (1 + (index % 7 > 4)))
+        for index, d in enumerate([*days(60), day(60, 0.5), day(61)])
+    ]
+    found = [verdict.finding for verdict in judge_all(series)]
+    assert found[59:] == [Finding.NORMAL, Finding.EVENTS_LOST, Finding.NORMAL]
+
+
 def test_days_after_and_days_excluded_do_not_count() -> None:
     future = [day(index, 0.1) for index in range(57, 90)]
     lost = [replace(day(index, 0.1), excluded=True) for index in range(49, 56)]
