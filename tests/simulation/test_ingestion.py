@@ -238,7 +238,10 @@ class World:
             position += self.random.choice([-5, 3, 9])
         size = self.random.choice([1, 5, 30])
         log = self.hub.events[STREAM]
-        return [event for event in log if event.sequence >= position][:size]
+        batch = [event for event in log if event.sequence >= position][:size]
+        if self.scheduler.fault_rate and self.random.random() < 0.05:
+            batch = [event for event in batch if self.random.random() < 0.7]
+        return batch
 
     def _times_out(self) -> bool:
         return bool(self.scheduler.fault_rate) and self.random.random() < 0.1

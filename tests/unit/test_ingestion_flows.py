@@ -208,6 +208,21 @@ async def test_an_outage_holds_the_partition_and_gives_no_event_up(
     assert rig.account == {"effects": [0, 1, 2, 3, 4], "dead": [], "gaps": []}
 
 
+async def test_after_an_outage_no_lane_starts_another_event(rig: Rig) -> None:
+    rig.handle.fails(2, DependencyDown("down"))
+    with pytest.raises(DependencyDown):
+        await run([event(n, "ab"[n % 2]) for n in range(12)], rig.consumer)
+    assert max(rig.handle.handled) <= 3
+
+
+async def test_a_gap_behind_an_outage_waits(rig: Rig) -> None:
+    await rig.begin(0)
+    rig.handle.fails(1, DependencyDown("down"))
+    with pytest.raises(DependencyDown):
+        await run([event(1), event(5)], rig.consumer)
+    assert rig.account == {"effects": [0], "dead": [], "gaps": []}
+
+
 async def test_an_outage_at_the_first_event_commits_nothing(rig: Rig) -> None:
     rig.handle.fails(0, DependencyDown("down"))
     with pytest.raises(DependencyDown):
