@@ -19,6 +19,12 @@ in `asyncio.to_thread`, or start the stand-in with `in_thread`, which gives it a
     with in_thread(AmqpStandIn()) as bus:
         bus.namespace.declare_queue("jobs")
 
+`administration.service_bus` adds the administration endpoint over HTTP, on the same entities.
+
+What it leaves out: rules on subscriptions (every one gets every message), transactions, listing
+of sessions, quotas of size and number, entities that are disabled, forwarding of dead letters,
+properties changed while abandoning or deferring, TLS and web sockets. Every token is good.
+
 `model` is the broker without a wire; everything else here is the wire. Never deployed.
 """
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from proton import UNDESCRIBED, Array, timestamp, ubyte, uint
+from proton import UNDESCRIBED, Array, ProtonException, timestamp, ubyte, uint
 
 from local.amqp import sections
 from local.amqp.frames import BATCH_FORMAT
@@ -44,14 +44,16 @@ def unpack(encoded: bytes, message_format: int) -> list[bytes]:
 def content_of(encoded: bytes) -> Content:
     """What the broker looks at in a message that is sent."""
     parsed = sections.parse(encoded)
-    properties = parsed.value(sections.PROPERTIES) or []
+    header = _list(parsed, sections.HEADER)
+    properties = _list(parsed, sections.PROPERTIES)
     annotations = _annotations(parsed)
-    ttl = _item(parsed.value(sections.HEADER) or [], TTL_FIELD)
+    ttl = _item(header, TTL_FIELD)
+    _check_deliverable(parsed)
     return Content(
         payload=encoded,
         message_id=_text(_item(properties, MESSAGE_ID_FIELD)),
         session_id=_text(_item(properties, GROUP_ID_FIELD)),
-        time_to_live=None if ttl is None else timedelta(milliseconds=int(ttl)),
+        time_to_live=timedelta(milliseconds=ttl) if isinstance(ttl, int) else None,
         scheduled_for=_time(annotations.get(SCHEDULED_FOR)),
     )
 
@@ -140,8 +142,26 @@ def _partition_key(parsed: sections.Sections) -> str | None:
     return _text(_annotations(parsed).get(PARTITION_KEY))
 
 
+def _list(parsed: sections.Sections, code: int) -> list[Any]:
+    value = parsed.value(code)
+    if value is not None and not isinstance(value, list):
+        raise InvalidArgument(f"section 0x{code:x} is no list")
+    return value or []
+
+
+def _check_deliverable(parsed: sections.Sections) -> None:
+    """Refuse now what could not be written again when it is delivered."""
+    if not isinstance(parsed.value(sections.APPLICATION_PROPERTIES) or {}, dict):
+        raise InvalidArgument("application properties are no map")
+    if sections.HEADER in parsed.by_code:
+        try:
+            _header(parsed, 0)
+        except (TypeError, ValueError, OverflowError, ProtonException) as error:
+            raise InvalidArgument(f"header: {error}") from None
+
+
 def _header(parsed: sections.Sections, delivery_count: int) -> bytes:
-    header = list(parsed.value(sections.HEADER) or [])
+    header = _list(parsed, sections.HEADER)
     durable, priority, ttl, first = (_item(header, place) for place in range(4))
     typed = [
         durable,

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 from proton import Delivery, Link, Message, Sender
 
 from local.amqp.messages import delivered, delivered_event, text_keys
-from local.amqp.model.errors import BrokerError, SessionLockLost
+from local.amqp.model.errors import BrokerError
 from local.amqp.model.hub import Partition, Reader
 from local.amqp.model.sessions import SessionLock
 from local.amqp.model.store import Store
@@ -37,6 +37,7 @@ class QueueSource:
         broker = self._peer.shared.broker
         receive = self._store.receive_and_delete if self._deletes else self._store.receive
         try:
+            broker.namespace.check_present(self._store)
             while self._link.credit > 0:
                 message = receive(broker.now(), self._session)
                 if message is None:
@@ -47,7 +48,7 @@ class QueueSource:
                     delivery.settle()
                 else:
                     self._tokens[delivery] = token
-        except SessionLockLost as error:
+        except BrokerError as error:  # the entity was deleted, or the session lost
             self._is_detached = True
             close_link(self._link, condition_for(error))
 

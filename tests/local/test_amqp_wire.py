@@ -164,6 +164,20 @@ class TestMessages:
             return
         assert sections.assemble(sections.parse(cut), {}) == cut  # cut between two sections
 
+    @pytest.mark.parametrize(
+        ("code", "value"),
+        [
+            (sections.HEADER, {"a": 1}),
+            (sections.HEADER, [True, 999]),
+            (sections.HEADER, [True, "high"]),
+            (sections.PROPERTIES, "id"),
+            (sections.APPLICATION_PROPERTIES, ["a"]),
+        ],
+    )
+    def test_sections_of_another_form_are_refused(self, code: int, value: object) -> None:
+        with pytest.raises(InvalidArgument):
+            content_of(bytes((0, 0x53, code)) + sections.encode(value))
+
     @pytest.mark.parametrize("code", [0x01, 0x1F, 0x30])
     def test_a_type_that_does_not_exist_is_refused(self, code: int) -> None:
         with pytest.raises(BadFrame):

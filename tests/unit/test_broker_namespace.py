@@ -72,6 +72,17 @@ class TestNames:
         with pytest.raises(NotAllowed):
             namespace.declare_subscription("jobs", "mail")
 
+    def test_a_store_belongs_to_the_entity_it_was_made_with(self, namespace: Namespace) -> None:
+        namespace.declare_queue("jobs")
+        dead = namespace.store("jobs/$DeadLetterQueue")
+        namespace.check_present(dead)
+        namespace.delete("jobs")
+        with pytest.raises(EntityNotFound):
+            namespace.check_present(dead)
+        namespace.declare_queue("jobs")
+        with pytest.raises(EntityNotFound):
+            namespace.check_present(dead)
+
     def test_a_deleted_topic_takes_its_subscriptions_along(self, namespace: Namespace) -> None:
         namespace.declare_topic("news")
         namespace.declare_subscription("news", "mail")

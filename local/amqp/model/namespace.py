@@ -99,6 +99,11 @@ class Namespace:
             raise NotAllowed(f"'{path}' is a topic: receive from a subscription of it.")
         return entity.stores[place]
 
+    def check_present(self, store: Store) -> None:
+        """EntityNotFound when the entity was deleted, even if there is a new one of its name."""
+        if self.store(store.path) is not store:
+            raise EntityNotFound(f"The messaging entity '{store.path}' was deleted.")
+
     def queue_of(self, store: Store) -> Queue | None:
         """The queue whose own messages are in that store; None for dead-letter queues."""
         entity = self._entities.get(store.path.lower())
