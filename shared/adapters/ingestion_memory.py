@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from shared.ingestion.balancing import Claim, Ownership
-from shared.ingestion.errors import AccountingBroken, ClaimLost, CommitRefused
+from shared.ingestion.breaker import Breaker
+from shared.ingestion.errors import AccountingBroken, BreakerChanged, ClaimLost, CommitRefused
+from shared.ingestion.failure_window import Tally
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -19,7 +21,7 @@ from shared.ingestion.model import (
     OutboxMessage,
     Stream,
 )
-from shared.ingestion.ports import ReadBack, Saved
+from shared.ingestion.ports import ReadBack, Saved, SeenBreaker
 from shared.ingestion.survey import Span
 
 Clock = Callable[[], datetime]
@@ -127,3 +129,27 @@ class MemoryOwnershipStore:
         )
         self._rows[claim.partition_id] = row
         return row
+
+
+class MemoryBreakerStore:
+    """A row with a version, and the tallies by bucket and instance."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen = SeenBreaker(Breaker(), clock(), 0)
+        self._tallies: dict[tuple[datetime, str], Tally] = {}
+
+    async def load(self) -> SeenBreaker:
+        return SeenBreaker(self._seen.breaker, self._clock(), self._seen.version)
+
+    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
+        if seen.version != self._seen.version:
+            raise BreakerChanged(f"version {self._seen.version} stands")
+        self._seen = SeenBreaker(breaker, self._clock(), seen.version + 1)
+        return self._seen
+
+    async def put_tally(self, tally: Tally) -> None:
+        self._tallies[tally.bucket_start, tally.instance] = tally
+
+    async def tallies(self, since: datetime) -> Sequence[Tally]:
+        return [tally for tally in self._tallies.values() if tally.bucket_start >= since]

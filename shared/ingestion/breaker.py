@@ -2,7 +2,8 @@
 
 Each rule gives the row's next value, or None where it must not change. Whoever wants a change
 writes it under the version that was read; of many that want the same, one wins, and the others
-read again and find that nothing is left to do. So the winner alone has an opening to announce.
+read again and find that nothing is left to do. So the winner alone has an opening to announce;
+should it crash before that is done, another takes over after a while.
 
     closed ──trip──▶ open ──probe (its break is over)──▶ half open ──enough successes──▶ closed
                       ▲  ◀──────────a failure────────────────┘
@@ -39,6 +40,8 @@ class BreakerTimes:
     probe_events: int = 10
     probe_seconds: float = 60
     """The probe's holder has so long for each of its steps; then another may take over."""
+    announce_seconds: float = 60
+    """Who announces an opening has so long; then another may do it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +69,43 @@ class Breaker:
     """When the break is over; None while closed or isolated."""
     probe: Probe | None = None
     closed_by: str = ""
+    announced_epoch: int = 0
+    """The latest incident that people were told of."""
+    announce_at: datetime | None = None
+    """When another may announce the incident, should it still be to be announced then."""
 
 
 # --- what makes it open -----------------------------------------------------------------------
 
 
 def trip(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> Breaker | None:
-    """Open a closed breaker; the one transition that is announced to people."""
+    """Open a closed breaker. Whoever writes it is the one to announce it to people."""
     if breaker.mode is not Mode.CLOSED:
         return None
     calm = now - breaker.changed_at >= timedelta(seconds=times.calm_seconds)
-    breaks = 0 if calm else breaker.breaks
-    return _opened(replace(breaker, epoch=breaker.epoch + 1, breaks=breaks), reason, now, times)
+    incident = replace(
+        breaker,
+        epoch=breaker.epoch + 1,
+        breaks=0 if calm else breaker.breaks,
+        announce_at=now + timedelta(seconds=times.announce_seconds),
+    )
+    return _opened(incident, reason, now, times)
 
 
-def isolate(breaker: Breaker, reason: str, now: datetime) -> Breaker | None:
-    """Stop until a person closes it, whatever the calls do meanwhile."""
+def isolate(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> Breaker | None:
+    """Stop until a person closes it, whatever the calls do meanwhile. Announced like an opening."""
     if breaker.mode is Mode.ISOLATED:
         return None
-    return Breaker(
+    return replace(
+        breaker,
         mode=Mode.ISOLATED,
         epoch=breaker.epoch + 1,
         changed_at=now,
         reason=reason,
-        breaks=breaker.breaks,
+        retry_at=None,
+        probe=None,
+        closed_by="",
+        announce_at=now + timedelta(seconds=times.announce_seconds),
     )
 
 
@@ -101,13 +117,15 @@ def break_seconds(breaks: int, times: BreakerTimes) -> float:
 
 def _opened(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> Breaker:
     wait = timedelta(seconds=break_seconds(breaker.breaks, times))
-    return Breaker(
+    return replace(
+        breaker,
         mode=Mode.OPEN,
-        epoch=breaker.epoch,
         changed_at=now,
         reason=reason,
         breaks=breaker.breaks + 1,
         retry_at=now + wait,
+        probe=None,
+        closed_by="",
     )
 
 
@@ -179,14 +197,34 @@ def close(breaker: Breaker, epoch: int, who: str, now: datetime) -> Breaker | No
 
 
 def _closed(breaker: Breaker, reason: str, who: str, now: datetime) -> Breaker:
-    return Breaker(
+    return replace(
+        breaker,
         mode=Mode.CLOSED,
-        epoch=breaker.epoch,
         changed_at=now,
         reason=reason,
-        breaks=breaker.breaks,
+        retry_at=None,
+        probe=None,
         closed_by=who,
     )
+
+
+# --- telling people ---------------------------------------------------------------------------
+
+
+def take_announcement(breaker: Breaker, now: datetime, times: BreakerTimes) -> Breaker | None:
+    """Take over an announcement that its announcer has not finished in time."""
+    if breaker.announced_epoch >= breaker.epoch or breaker.announce_at is None:
+        return None
+    if now < breaker.announce_at:
+        return None
+    return replace(breaker, announce_at=now + timedelta(seconds=times.announce_seconds))
+
+
+def announced(breaker: Breaker, epoch: int) -> Breaker | None:
+    """People were told of the incident ``epoch``."""
+    if breaker.announced_epoch >= epoch:
+        return None
+    return replace(breaker, announced_epoch=epoch)
 
 
 # --- what it means for a batch ----------------------------------------------------------------

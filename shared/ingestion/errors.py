@@ -41,3 +41,7 @@ class TransientFailure(IngestionError):
 
 class DependencyDown(IngestionError):
     """What events are handled with does not work; hold the partition, no event is to blame."""
+
+
+class BreakerChanged(IngestionError):
+    """Somebody else changed the breaker's row since it was read; read it again."""

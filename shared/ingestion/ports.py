@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from shared.ingestion.balancing import Claim, Ownership
+from shared.ingestion.breaker import Breaker
+from shared.ingestion.failure_window import Tally
 from shared.ingestion.model import Checkpoint, Commit, Effect, Event, OutboxMessage, Stream
 from shared.ingestion.survey import Span
 
@@ -114,4 +116,41 @@ class OwnershipStore(Protocol):
 
         Raises ClaimLost where the row is not of the expected version, StoreUnavailable.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBreaker:
+    """A breaker's row as it was read: ``read_at`` is the store's clock, ``version`` its mark."""
+
+    breaker: Breaker
+    read_at: datetime
+    version: Any = None
+
+
+class BreakerStore(Protocol):
+    """One breaker's row, and the tallies of all instances. All raise StoreUnavailable."""
+
+    async def load(self) -> SeenBreaker:
+        """The row; a closed breaker where there is none yet."""
+        ...
+
+    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
+        """Write the row. Raises BreakerChanged where it is not of ``seen.version`` any more."""
+        ...
+
+    async def put_tally(self, tally: Tally) -> None:
+        """Write an instance's own row of a bucket, whatever stood there before."""
+        ...
+
+    async def tallies(self, since: datetime) -> Sequence[Tally]:
+        """The rows of all instances whose bucket began then or later."""
+        ...
+
+
+class Announcer(Protocol):
+    """Tells people that a breaker opened."""
+
+    async def announce(self, breaker: Breaker) -> None:
+        """Tell of the incident. At least once: its epoch makes a repetition known as one."""
         ...

@@ -17,12 +17,14 @@ from shared.ingestion.breaker import (
     BreakerTimes,
     Mode,
     Probe,
+    announced,
     break_seconds,
     close,
     gate,
     isolate,
     report_probe,
     start_probe,
+    take_announcement,
     trip,
 )
 from tests.builders import NOW, ago
@@ -50,7 +52,7 @@ def tripping(row: Breaker) -> Breaker | None:
 
 
 def isolating(row: Breaker) -> Breaker | None:
-    return isolate(row, "maintenance", NOW)
+    return isolate(row, "maintenance", NOW, TIMES)
 
 
 def probing(row: Breaker) -> Breaker | None:
@@ -107,9 +109,25 @@ def test_every_transition_from_every_mode(
 
 
 def test_opening_starts_an_incident_with_a_break() -> None:
+    soon, later = NOW + timedelta(seconds=30), NOW + timedelta(seconds=60)
     assert tripping(CLOSED) == Breaker(
-        Mode.OPEN, 1, NOW, "101 failures", 1, retry_at=NOW + timedelta(seconds=30)
+        Mode.OPEN, 1, NOW, "101 failures", 1, retry_at=soon, announce_at=later
     )
+
+
+def test_an_announcement_is_taken_over_once_its_time_is_over_and_only_until_it_is_done() -> None:
+    row = tripping(CLOSED)
+    assert row is not None
+    later = NOW + timedelta(seconds=60)
+    assert take_announcement(row, later - timedelta(seconds=1), TIMES) is None
+    taken = take_announcement(row, later, TIMES)
+    assert taken is not None
+    assert take_announcement(taken, later, TIMES) is None
+    done = announced(taken, 1)
+    assert done is not None
+    assert take_announcement(done, later + timedelta(days=1), TIMES) is None
+    assert announced(done, 1) is None
+    assert take_announcement(CLOSED, NOW, TIMES) is None
 
 
 def test_of_all_that_trip_at_once_one_writes_and_the_others_find_it_done() -> None:
@@ -215,7 +233,7 @@ STEPS = st.tuples(
 def next_row(name: str, row: Breaker, who: str, now: datetime) -> Breaker | None:
     rules: dict[str, Callable[[], Breaker | None]] = {
         "trip": lambda: trip(row, "failures", now, TIMES),
-        "isolate": lambda: isolate(row, "by hand", now),
+        "isolate": lambda: isolate(row, "by hand", now, TIMES),
         "probe": lambda: start_probe(row, who, who, now, TIMES),
         "succeed": lambda: report_probe(row, who, 2, None, now, TIMES),
         "fail": lambda: report_probe(row, who, 0, "bad", now, TIMES),

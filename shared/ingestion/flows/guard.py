@@ -1,0 +1,104 @@
+"""The breaker at work: asked before a batch, told after it, announced once per opening."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from shared.ingestion.breaker import (
+    Breaker,
+    BreakerTimes,
+    Gate,
+    announced,
+    gate,
+    report_probe,
+    start_probe,
+    take_announcement,
+    trip,
+)
+from shared.ingestion.errors import BreakerChanged
+from shared.ingestion.failure_window import Tally, TripRule, count, health, oldest_bucket
+from shared.ingestion.ports import Announcer, BreakerStore, SeenBreaker
+
+RACES_MAX = 10
+"""Races lost in a row before it is left to be told once more."""
+
+
+@dataclass(slots=True)
+class BreakerGuard:
+    """One instance's access to a breaker that all instances share.
+
+    ``instance`` is a name of its own for each process, for a tally row belongs to one writer. All
+    raise StoreUnavailable where the store fails; then nothing may be processed.
+    """
+
+    instance: str
+    store: BreakerStore
+    announcer: Announcer
+    rule: TripRule = field(default_factory=TripRule)
+    times: BreakerTimes = field(default_factory=BreakerTimes)
+    unwritten: dict[datetime, Tally] = field(default_factory=dict)
+    current: Tally | None = None
+
+    async def admit(self, partition_id: str) -> Gate:
+        """How much of a partition's next batch may be processed; takes the probe where it is due.
+
+        Whoever asks also looks after an announcement that nobody finished.
+        """
+        seen = await self.store.load()
+        taken = await self._won(seen, take_announcement(seen.breaker, seen.read_at, self.times))
+        if taken is not None:
+            await self._announce(taken.breaker)
+            seen = await self.store.load()
+        found = gate(seen.breaker, self.instance, partition_id, seen.read_at)
+        if not found.shut:
+            return found
+        probing = start_probe(seen.breaker, self.instance, partition_id, seen.read_at, self.times)
+        won = await self._won(seen, probing)
+        return found if won is None else gate(won.breaker, self.instance, partition_id, won.read_at)
+
+    def count(self, now: datetime, *, failed: bool, slow: bool = False) -> None:
+        """Count one call, in memory. ``now`` is the store's clock."""
+        tally = count(self.current, self.instance, now, self.rule, failed=failed, slow=slow)
+        self.current = self.unwritten[tally.bucket_start] = tally
+
+    async def after_batch(self) -> None:
+        """Write what was counted, and open the breaker if all instances together say so."""
+        for start, tally in sorted(self.unwritten.items()):
+            await self.store.put_tally(tally)
+            if self.unwritten[start] is tally:  # else it was counted on meanwhile
+                del self.unwritten[start]
+        seen = await self.store.load()
+        tallies = await self.store.tallies(oldest_bucket(seen.read_at, self.rule))
+        found = health(tallies, seen.read_at, self.rule, since=seen.breaker.changed_at)
+        if found.trip_reason is None:
+            return
+        opened = trip(seen.breaker, found.trip_reason, seen.read_at, self.times)
+        if await self._won(seen, opened) and opened is not None:
+            await self._announce(opened)
+
+    async def after_probe(self, successes: int, failure: str | None) -> None:
+        """Report what the probe's events did; without effect from who lost the probe."""
+        seen = await self.store.load()
+        after = report_probe(
+            seen.breaker, self.instance, successes, failure, seen.read_at, self.times
+        )
+        await self._won(seen, after)
+
+    async def _won(self, seen: SeenBreaker, after: Breaker | None) -> SeenBreaker | None:
+        """The row as written; None where there was nothing to write, or another was first."""
+        if after is None:
+            return None
+        try:
+            return await self.store.replace(seen, after)
+        except BreakerChanged:
+            return None
+
+    async def _announce(self, breaker: Breaker) -> None:
+        """Tell people, then note that they were told, whatever the row has become meanwhile."""
+        await self.announcer.announce(breaker)
+        for _ in range(RACES_MAX):
+            seen = await self.store.load()
+            done = announced(seen.breaker, breaker.epoch)
+            if done is None or await self._won(seen, done):
+                return

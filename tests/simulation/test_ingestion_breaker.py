@@ -1,0 +1,164 @@
+"""Instances that fail, race and crash around one breaker: it opens, is told of, and closes."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from shared.adapters.ingestion_memory import MemoryBreakerStore
+from shared.ingestion.breaker import Breaker, BreakerTimes, Mode
+from shared.ingestion.failure_window import Tally, TripRule
+from shared.ingestion.flows.guard import BreakerGuard
+from shared.ingestion.ports import SeenBreaker
+from tests.builders import NOW
+from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
+
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "100"))
+ONLY = os.environ.get("SIMULATION_SEED")
+RULE = TripRule(failures_max=10, slow_ratio_max=0.8)
+TIMES = BreakerTimes(break_seconds=10, break_seconds_max=40, probe_events=5, probe_seconds=15)
+
+
+class Store(MemoryBreakerStore):
+    """The memory twin with a pause before and after each call, which remembers every row."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.clock)
+        self.rows = [Breaker()]
+
+    async def load(self) -> SeenBreaker:
+        await pause()
+        seen = await super().load()
+        await pause()
+        return seen
+
+    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
+        await pause()
+        answer = await super().replace(seen, breaker)
+        self.rows.append(breaker)
+        await pause()
+        return answer
+
+    async def put_tally(self, tally: Tally) -> None:
+        await pause()
+        await super().put_tally(tally)
+        await pause()
+
+    async def tallies(self, since: datetime) -> Sequence[Tally]:
+        await pause()
+        return await super().tallies(since)
+
+
+class World:
+    """Four instances, a partition each, and a dependency that is down or not."""
+
+    def __init__(self, seed: int, fault_rate: float) -> None:
+        self.now, self.down, self.started = NOW, False, 0
+        self.scheduler = Scheduler(seed, fault_rate)
+        self.random = self.scheduler.random
+        self.store = Store(self)
+        self.told: list[int] = []
+        for number in range(4):
+            self.start(str(number))
+
+    def clock(self) -> datetime:
+        return self.now
+
+    async def announce(self, breaker: Breaker) -> None:
+        await pause()
+        self.told.append(breaker.epoch)
+        await pause()
+
+    def start(self, partition_id: str) -> None:
+        self.started += 1
+        guard = BreakerGuard(f"i{self.started}", self.store, self, RULE, TIMES)
+
+        def ended(_result: object, error: BaseException | None) -> None:
+            assert isinstance(error, Crash | Outage), error
+            self.start(partition_id)
+
+        self.scheduler.start(self.instance(guard, partition_id), ended)
+
+    async def instance(self, guard: BreakerGuard, partition_id: str) -> None:
+        while True:
+            with suppress(Outage):
+                await self.batch(guard, partition_id)
+            until = self.now + timedelta(seconds=self.random.uniform(0.5, 2))
+            while self.now < until:
+                await pause(sheltered=True)
+
+    async def batch(self, guard: BreakerGuard, partition_id: str) -> None:
+        admitted = await guard.admit(partition_id)
+        if admitted.shut:
+            return
+        events = min(4, admitted.events_max or 4)
+        failed = self.down or self.random.random() < self.scheduler.fault_rate
+        for _ in range(events):
+            guard.count(self.now, failed=failed)
+        await pause()
+        if admitted.events_max is not None:
+            await guard.after_probe(events, "down" if failed else None)
+        await guard.after_batch()
+
+    def run(self, seconds: float) -> None:
+        end = self.now + timedelta(seconds=seconds)
+        while self.now < end:
+            self.now += timedelta(seconds=self.random.random() / 4)
+            for _ in range(8):
+                self.scheduler.step()
+
+    def close(self) -> None:
+        for task in self.scheduler.tasks:
+            task.work.close()
+
+
+def check_rows(world: World) -> None:
+    """Epochs grow one by one, each by one opening; a probe has one holder."""
+    rows = world.store.rows
+    for before, after in pairwise(rows):
+        assert after.epoch - before.epoch in (0, 1)
+        assert (after.epoch > before.epoch) is (
+            before.mode is Mode.CLOSED and after.mode is Mode.OPEN
+        )
+        assert (after.probe is not None) is (after.mode is Mode.HALF_OPEN)
+
+
+@pytest.mark.parametrize("seed", [int(ONLY)] if ONLY else range(SEEDS))
+def test_each_opening_is_told_and_it_closes_once_the_dependency_is_back(seed: int) -> None:
+    world = World(seed, fault_rate=(0.0, 0.01, 0.04)[seed % 3])
+    for down in (False, True, False, True):
+        world.down = down
+        world.run(50)
+    world.down, world.scheduler.fault_rate = False, 0
+    world.run(160)
+    world.close()
+    check_rows(world)
+    row = world.store.rows[-1]
+    assert row.mode is Mode.CLOSED, f"seed {seed}: {row}"
+    told = Counter(world.told)
+    assert row.announced_epoch == row.epoch, f"seed {seed}: {row}"
+    assert set(told) <= set(range(1, row.epoch + 1))
+    if seed % 3 == 0:
+        assert told == Counter(range(1, row.epoch + 1)), f"seed {seed}: {told}"
+        assert row.epoch >= 1
+
+
+def test_the_faults_do_strike() -> None:
+    modes: Counter[Mode] = Counter()
+    started = 0
+    for seed in range(10):
+        world = World(seed, fault_rate=0.02)
+        for down in (True, False):
+            world.down = down
+            world.run(60)
+        world.close()
+        modes.update(row.mode for row in world.store.rows)
+        started += world.started - 4
+    assert started > 10
+    assert set(modes) == {Mode.CLOSED, Mode.OPEN, Mode.HALF_OPEN}
