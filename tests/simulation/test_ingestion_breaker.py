@@ -99,8 +99,7 @@ class World:
             return
         events = min(4, admitted.events_max or 4)
         failed = self.down or self.random.random() < self.scheduler.fault_rate
-        for _ in range(events):
-            guard.count(self.now, failed=failed)
+        guard.count(self.now, successes=0 if failed else events, failures=events if failed else 0)
         await pause()
         if admitted.events_max is not None:
             await guard.after_probe(events, "down" if failed else None)

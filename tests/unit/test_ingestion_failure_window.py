@@ -91,7 +91,7 @@ def rolled(calls: list[tuple[int, str, bool]]) -> list[Tally]:
     newest: dict[str, Tally | None] = {"a": None, "b": None}
     for second, instance, failed in sorted(calls):
         at = NOW + timedelta(seconds=second)
-        row = count(newest[instance], instance, at, RULE, failed=failed, slow=False)
+        row = count(newest[instance], instance, at, RULE, successes=not failed, failures=failed)
         newest[instance] = rows[row.bucket_start, instance] = row
     return list(rows.values())
 

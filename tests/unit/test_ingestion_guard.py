@@ -38,8 +38,7 @@ class Rig:
     async def fail(self, times: int) -> None:
         """Every instance counts so many failures, then all write them."""
         for guard in self.guards:
-            for _ in range(times):
-                guard.count(self.now, failed=True)
+            guard.count(self.now, failures=times)
         for guard in self.guards:
             await guard.after_batch()
 
@@ -64,11 +63,10 @@ async def test_failures_of_all_instances_open_it_once_and_one_tells(rig: Rig) ->
 
 async def test_failures_of_two_buckets_add_up_and_are_written_once(rig: Rig) -> None:
     guard = rig.guards[0]
-    for _ in range(60):
-        guard.count(rig.now, failed=True)
+    guard.count(rig.now, failures=60)
     rig.wait(10)
-    for _ in range(41):
-        guard.count(rig.now, failed=True)
+    guard.count(rig.now, failures=40)
+    guard.count(rig.now, failures=1, successes=1)
     await guard.after_batch()
     assert (await rig.row()).mode is Mode.OPEN
     assert guard.unwritten == {}
@@ -104,8 +102,7 @@ async def test_a_failed_probe_is_not_told_again(rig: Rig) -> None:
 
 async def test_what_could_not_be_told_is_told_by_another_later(rig: Rig) -> None:
     rig.fail_to_tell = True
-    for _ in range(101):
-        rig.guards[0].count(rig.now, failed=True)
+    rig.guards[0].count(rig.now, failures=101)
     with pytest.raises(ConnectionError):
         await rig.guards[0].after_batch()
     rig.fail_to_tell = False

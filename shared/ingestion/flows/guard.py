@@ -57,9 +57,17 @@ class BreakerGuard:
         won = await self._won(seen, probing)
         return found if won is None else gate(won.breaker, self.instance, partition_id, won.read_at)
 
-    def count(self, now: datetime, *, failed: bool, slow: bool = False) -> None:
-        """Count one call, in memory. ``now`` is the store's clock."""
-        tally = count(self.current, self.instance, now, self.rule, failed=failed, slow=slow)
+    def count(self, now: datetime, *, successes: int = 0, failures: int = 0, slow: int = 0) -> None:
+        """Count a batch's calls, in memory. ``now`` is the store's clock."""
+        tally = count(
+            self.current,
+            self.instance,
+            now,
+            self.rule,
+            successes=successes,
+            failures=failures,
+            slow=slow,
+        )
         self.current = self.unwritten[tally.bucket_start] = tally
 
     async def after_batch(self) -> None:
