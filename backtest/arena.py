@@ -54,6 +54,8 @@ class Arena:
     min_instances: int = 1
     max_instances: int = 20
     superseding: Superseding = "keep"
+    service_learned: bool = False
+    """True where the rules are told neither the instance rate nor the dead time."""
 
     def __post_init__(self) -> None:
         _at_least("instance rate", self.instance_rate, 1e-9)

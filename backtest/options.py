@@ -8,8 +8,11 @@ from pathlib import Path
 
 from backtest.arena import Arena, usual_rate
 from backtest.workload import Workload
+from shared.autoscaling.validation import PLAN_CAPACITY_MAX
 
 PLOT_KINDS = (".png", ".html")
+
+MINUTES_MAX = 1440
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -40,7 +43,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def add_arena(parser: argparse.ArgumentParser) -> None:
     """What the replay and the tuner have in common."""
-    number, whole = _bounded(float, 0), _bounded(int, 0)
+    number, minutes = _bounded(float, 0), _bounded(int, 0, MINUTES_MAX)
+    instances = _bounded(int, 0, PLAN_CAPACITY_MAX)
     add = parser.add_argument
     add("--rules", type=Path, default=Path("scaling_rules.py"), help="default: %(default)s")
     add("--resource", metavar="NAME", help="which one, if the rules declare several")
@@ -51,12 +55,18 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
         help="items that an instance serves a minute (default: such that the 99.9th percentile "
         "minute needs 14 instances)",
     )
-    add("--dead-time-minutes", type=whole, default=3, metavar="D", help="default: %(default)s")
-    add("--age-limit-minutes", type=whole, default=5, metavar="L", help="default: %(default)s")
+    add("--dead-time-minutes", type=minutes, default=3, metavar="D", help="default: %(default)s")
+    add("--age-limit-minutes", type=minutes, default=5, metavar="L", help="default: %(default)s")
     add("--switch-cost", type=number, default=2.0, metavar="κ", help="default: %(default)s")
     add("--late-penalty", type=number, default=10.0, metavar="P", help="default: %(default)s")
-    add("--min-instances", type=whole, default=1, metavar="N", help="default: %(default)s")
-    add("--max-instances", type=whole, default=20, metavar="N", help="default: %(default)s")
+    add("--min-instances", type=instances, default=1, metavar="N", help="default: %(default)s")
+    add("--max-instances", type=instances, default=20, metavar="N", help="default: %(default)s")
+    add(
+        "--learn",
+        action="store_true",
+        help="do not tell the rules the instance rate and the dead time: as in production, where "
+        "nobody fixed them by hand",
+    )
     add(
         "--superseding",
         choices=("keep", "restart"),
@@ -74,21 +84,25 @@ def arena_of(options: argparse.Namespace, workload: Workload) -> Arena:
         age_limit_minutes=options.age_limit_minutes,
         switch_cost=options.switch_cost,
         late_penalty=options.late_penalty,
+        service_learned=options.learn,
         min_instances=options.min_instances,
         max_instances=options.max_instances,
         superseding=options.superseding,
     )
 
 
-def _bounded(parse_number: Callable[[str], float], low: float) -> Callable[[str], float]:
+def _bounded(
+    parse_number: Callable[[str], float], low: float, high: float = 1e9
+) -> Callable[[str], float]:
     def checked(text: str) -> float:
         try:
             value = parse_number(text)
         except ValueError:
             value = -1
-        if not low <= value < float("inf"):
+        if not low <= value <= high:
             kind = "whole number" if parse_number is int else "number"
-            raise argparse.ArgumentTypeError(f"{text!r} must be a {kind} of at least {low:g}")
+            said = f"{text!r} must be a {kind} of at least {low:g} and at most {high:g}"
+            raise argparse.ArgumentTypeError(said)
         return value
 
     return checked

@@ -35,9 +35,15 @@ def in_arena(resource: Resource, arena: Arena) -> Resource:
         resource,
         limits=Limits(arena.min_instances, arena.max_instances),
         goal=Goal(arena.age_limit_minutes, arena.switch_cost, arena.late_penalty),
-        service=Service(arena.instance_rate, arena.dead_time_minutes),
+        service=_service(resource, arena),
         mode=Mode.ACTIVE,
     )
+
+
+def _service(resource: Resource, arena: Arena) -> Service:
+    if arena.service_learned:
+        return resource.service
+    return Service(arena.instance_rate, arena.dead_time_minutes)
 
 
 def replay(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -30,6 +30,7 @@ from shared.autoscaling.model import (
     EntryKind,
     History,
     Learned,
+    Lessons,
     LogEntry,
     MetricValue,
     Mode,
@@ -78,7 +79,7 @@ def state_row(resource_name: str, key: str, value: RowValue) -> Row:
 def _fields(value: RowValue) -> Row:
     if isinstance(value, History):
         return _history_fields(value)
-    return asdict(value) if isinstance(value, Learned) else _desired_fields(value)
+    return _learned_fields(value) if isinstance(value, Learned) else _desired_fields(value)
 
 
 # --- log --------------------------------------------------------------------------------------
@@ -272,8 +273,23 @@ def _desired(row: Mapping[str, Any]) -> Desired:
 # --- learned ----------------------------------------------------------------------------------
 
 
+def _learned_fields(learned: Learned) -> Row:
+    both = {"out": _json(asdict(learned.out)), "into": _json(asdict(learned.into))}
+    return {**asdict(learned), **both}
+
+
 def _learned(row: Mapping[str, Any]) -> Learned:
-    return Learned(**{field.name: row[field.name] for field in fields(Learned)})
+    """What cannot be read is learned anew."""
+    try:
+        return Learned(
+            epoch=row["epoch"],
+            out=Lessons(**json.loads(row["out"])),
+            into=Lessons(**json.loads(row["into"])),
+            dead_times=row["dead_times"],
+            dead_time_minutes=row["dead_time_minutes"],
+        )
+    except (KeyError, ValueError, TypeError):
+        return Learned()
 
 
 # --- override, profile: written by others, so nothing about them is taken for granted ---------
@@ -295,7 +311,7 @@ def override_of(row: Mapping[str, Any]) -> Override:
         if override == Override(None, reason, override.expires_at):
             raise ValueError("none of mode, exact, floor and freeze_scale_in is set")
         return override
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # whatever a person may have typed
         return Override(Mode.PAUSED, f"the override row is not understood: {error}")
 
 
@@ -321,7 +337,7 @@ def profile_of(row: Mapping[str, Any]) -> WeekProfile | None:
         items = tuple(float(value) for value in json.loads(_joined("items_per_minute", row)))
         zone = str(row.get("time_zone", "UTC"))
         ZoneInfo(zone)
-    except (ValueError, TypeError, KeyError, OSError):
+    except Exception:  # whatever may have been written there
         return None
     sound = len(items) == HOURS_OF_A_WEEK and all(0 <= item < math.inf for item in items)
     return WeekProfile(items, zone) if sound else None

@@ -7,13 +7,17 @@ from datetime import datetime
 
 from shared.autoscaling.actions import confirm_if_observed, request
 from shared.autoscaling.decide import decide, remember
+from shared.autoscaling.guards import seconds_without, waited_seconds
 from shared.autoscaling.learning import learn
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     Decision,
     Metric,
+    MetricSource,
     Resource,
     ScalingState,
+    StorageQueue,
+    Window,
 )
 from shared.autoscaling.samples import MergeOutcome, merge
 
@@ -55,16 +59,26 @@ def advance(resource: Resource, state: ScalingState, metric: Metric, now: dateti
 
 def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool:
     """True where no other metric has come for so long that it counts as missing."""
+    waited = waited_seconds(_window(state, CAPACITY_METRIC), now)
     for name in resource.metrics:
-        history = state.histories.get(name)
-        latest = history.samples[-1].time if history and history.samples else None
+        silent = seconds_without(_window(state, name), now)
         after_seconds = resource.guards.missing_for(name).after_seconds
-        if latest is None or (now - latest).total_seconds() <= after_seconds:
+        if (waited if silent is None else silent) <= after_seconds:
             return False
     return True
 
 
+def _window(state: ScalingState, name: str) -> Window:
+    history = state.histories.get(name)
+    return Window(history.samples) if history else Window()
+
+
 def _backlog_name(resource: Resource) -> str | None:
-    """The metric whose slope tells how fast instances work: the policy's own, or the only one."""
-    names = getattr(resource.policy, "metric_names", tuple(resource.metrics))
-    return names[0] if len(names) == 1 else None
+    """The one metric that counts waiting items and whose slope tells how fast instances work."""
+    named = getattr(resource.policy, "metric_names", tuple(resource.metrics))
+    names = {name for name in named if _counts_backlog(resource.metrics.get(name))}
+    return names.pop() if len(names) == 1 else None
+
+
+def _counts_backlog(source: MetricSource | None) -> bool:
+    return isinstance(source, StorageQueue) or getattr(source, "count", None) == "active"

@@ -18,7 +18,7 @@ def ask(policy: Policy, seen: Observation) -> Recommendation:
     try:
         wish = policy(seen)
         fault = _fault(wish)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         fault = f"raised {type(error).__name__}: {error}"
     if fault is None:
         return wish

@@ -8,7 +8,7 @@ from functools import partial
 
 from shared.autoscaling.asking import REASON_LENGTH_MAX, ask
 from shared.autoscaling.counterfactual import nearest
-from shared.autoscaling.guards import GUARDS, Context
+from shared.autoscaling.guards import GUARDS, REVOKING, Context, Limit
 from shared.autoscaling.learning import known_service
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
@@ -162,6 +162,11 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
         if limit.capacity != wanted:
             wanted = limit.capacity
             limited_by.append(guard.__name__)
+    applies = wanted != seen.capacity
+    if not applies and (revoked := _revoked(context)) is not None:
+        wanted, applies = revoked.capacity, True
+        reasons.append(revoked.reason)
+        limited_by.append("revoked")
     return Decision(
         resource_name=resource.name,
         time=seen.now,
@@ -172,8 +177,25 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
         limited_by=tuple(limited_by),
         evidence=wish.evidence,
         counterfactual=wish.counterfactual,
-        applies=wanted != seen.capacity,
+        applies=applies,
     )
+
+
+def _revoked(context: Context) -> Limit | None:
+    """What to order instead of the order under way, where that is not wanted any more.
+
+    A rule that stays does not take it back; one that paces itself knows of it and does.
+    """
+    desired, seen, wish = context.desired, context.seen, context.wish
+    if desired is None or not desired.pending or desired.target == seen.capacity:
+        return None
+    for guard in REVOKING:
+        limit = guard(desired.target, context)
+        if limit is not None and limit.capacity != desired.target:
+            return Limit(limit.capacity, f"epoch {desired.epoch} is taken back: {limit.reason}")
+    if wish.paced and wish.capacity == seen.capacity:
+        return Limit(seen.capacity, f"epoch {desired.epoch} is taken back")
+    return None
 
 
 def _hold(

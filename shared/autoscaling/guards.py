@@ -52,6 +52,8 @@ class Context:
     ask: Policy
     shares: tuple[str, ...] = ()
     """The metrics that are a share per instance, such as a utilisation."""
+    forced: bool = False
+    """A fallback stands: what calms a rule down has nothing to say to it."""
 
 
 Guard = Callable[[int, Context], Limit | None]
@@ -67,7 +69,7 @@ def missing_data(wanted: int, context: Context) -> Limit | None:
     """
     seen, found = context.seen, []
     for name in seen.metrics:
-        silent_seconds = seconds_without(seen, name)
+        silent_seconds = seconds_without(seen.history(name), seen.now)
         rule = context.guards.missing_for(name)
         if silent_seconds is None or silent_seconds > rule.after_seconds:
             found.append((_strictness(rule), name, silent_seconds, rule))
@@ -75,13 +77,18 @@ def missing_data(wanted: int, context: Context) -> Limit | None:
         return None
     _, name, silent_seconds, rule = max(found, key=lambda one: one[0])
     said = "was never read" if silent_seconds is None else f"is missing for {silent_seconds:.0f} s"
-    return _missing(wanted, f"{name} {said}", silent_seconds is None, rule, seen)
+    return _missing(wanted, f"{name} {said}", silent_seconds is None, rule, context)
 
 
-def seconds_without(seen: Observation, metric_name: str) -> float | None:
+def seconds_without(window: Window, now: datetime) -> float | None:
     """How long the metric has had no sample; None where it never had one."""
-    latest = seen.history(metric_name).latest
-    return None if latest is None else (seen.now - latest.time).total_seconds()
+    latest = window.latest
+    return None if latest is None else (now - latest.time).total_seconds()
+
+
+def waited_seconds(capacities: Window, now: datetime) -> float:
+    """How long the app has had the time to read a metric that it never read."""
+    return (now - capacities.samples[0].time).total_seconds() if capacities.samples else 0.0
 
 
 def _strictness(rule: Missing) -> int:
@@ -91,16 +98,17 @@ def _strictness(rule: Missing) -> int:
 
 
 def _missing(
-    wanted: int, said: str, never_read: bool, rule: Missing, seen: Observation
+    wanted: int, said: str, never_read: bool, rule: Missing, context: Context
 ) -> Limit | None:
+    seen = context.seen
     if rule.then == "hold_in":
         return Limit(seen.capacity, f"{said}: no scale-in") if wanted < seen.capacity else None
     if rule.then == "hold":
         return Limit(seen.capacity, f"{said}: holding")
     # What was never read is missing only once the app has had the time to read it.
-    known_since = seen.capacities.samples[0].time if seen.capacities.samples else seen.now
-    if never_read and (seen.now - known_since).total_seconds() <= rule.after_seconds:
+    if never_read and waited_seconds(seen.capacities, seen.now) <= rule.after_seconds:
         return Limit(seen.capacity, f"{said} yet")
+    context.forced = True
     return Limit(rule.then, f"{said}: falling back to {rule.then}")
 
 
@@ -110,8 +118,11 @@ def consumer_broken(wanted: int, context: Context) -> Limit | None:
     if name is None or wanted <= seen.capacity:
         return None
     latest = seen.history(name).latest
-    if latest is None or latest.value <= 0:
+    silent_seconds = seconds_without(seen.history(name), seen.now)
+    if latest is None or silent_seconds is None or latest.value <= 0:
         return None
+    if silent_seconds > context.guards.missing_for(name).after_seconds:
+        return None  # nobody knows whether it is open still
     return Limit(seen.capacity, f"the consumer's circuit breaker is open ({name}): no scale-out")
 
 
@@ -124,6 +135,8 @@ def stabilisation(wanted: int, context: Context) -> Limit | None:
     As the Horizontal Pod Autoscaler does: a wish counts once it has lasted.
     """
     current, guards = context.seen.capacity, context.guards
+    if context.forced:
+        return None
     if wanted < current and guards.stabilisation_in_seconds:
         highest = int(max(_wishes(context, guards.stabilisation_in_seconds, wanted)))
         allowed, which = min(highest, current), "highest"
@@ -148,7 +161,8 @@ def flap_projection(wanted: int, context: Context) -> Limit | None:
     Metrics that are a share per instance are projected to m: value·n/m, as Azure Monitor does.
     """
     seen = context.seen
-    if wanted >= seen.capacity or context.wish.paced or not context.guards.flap_projection:
+    exempt = context.wish.paced or context.forced
+    if wanted >= seen.capacity or exempt or not context.guards.flap_projection:
         return None
     lowest = max(wanted, context.limits.minimum)
     for capacity in range(lowest, seen.capacity):
@@ -215,9 +229,11 @@ def _capacity_at(seen: Observation, time: datetime) -> int:
 def cooldown(wanted: int, context: Context) -> Limit | None:
     """After a confirmed change wait; the wait depends on the direction of the next change."""
     seen, changed_at = context.seen, context.seen.changed_at
-    if changed_at is None or wanted == seen.capacity or context.wish.paced:
+    if changed_at is None or wanted == seen.capacity or context.forced:
         return None
     out, wait = wanted > seen.capacity, context.cooldown
+    if context.wish.paced and (out or not _by_hand(context.desired)):
+        return None
     after_scale_in = context.desired is not None and context.desired.changed_out is False
     if out and after_scale_in and wait.scale_out_pierces:
         return None
@@ -227,6 +243,12 @@ def cooldown(wanted: int, context: Context) -> Limit | None:
         return None
     direction = "scale-out" if out else "scale-in"
     return Limit(seen.capacity, f"{direction} cooldown until {until:%H:%M:%S} UTC")
+
+
+def _by_hand(desired: Desired | None) -> bool:
+    """Whether a person made the last change: no rule can have accounted for that."""
+    confirmed = desired is not None and desired.status is ActionStatus.CONFIRMED
+    return confirmed and desired is not None and desired.sent_at is None
 
 
 # --- 3. people and bounds ---------------------------------------------------------------------
@@ -281,6 +303,9 @@ def already_requested(wanted: int, context: Context) -> Limit | None:
         return None
     return Limit(context.seen.capacity, f"already requested as epoch {desired.epoch}")
 
+
+REVOKING: tuple[Guard, ...] = (missing_data, consumer_broken, override, bounds)
+"""Those that take back an order under way, too, where they would not allow it any more."""
 
 GUARDS: tuple[Guard, ...] = (
     missing_data,

@@ -1,24 +1,30 @@
 """Learning how fast instances work, and how long they take to come, from confirmed changes.
 
-While a queue is never empty, its backlog changes by ``arrivals - rate·instances`` per minute. A
-confirmed change by ``dn`` instances therefore changes the slope by ``ds = -rate·dn``, whatever the
-arrivals are, as long as they stay alike for some minutes: regression of ds on dn through the
-origin over all changes, rate = -Σ ds·dn / Σ dn². That is the true rate of a busy instance, not the
-throughput observed, which idle instances lower. The dead time is the mean wait from order to
-confirmation of scale-outs.
+While a queue is never empty, its backlog changes by ``λ - μ·n`` per minute, so a change by ``dn``
+instances bends it by ``ds = -μ·dn + Δλ``. Regression of ds on dn through the origin gives
+μ = -Σ ds·dn / Σ dn²: the true rate of a busy instance, not the throughput observed, which idle
+instances lower. But arrivals and changes go together: more instances are ordered when load rises,
+and often come as it falls again, so scale-outs overrate μ and scale-ins underrate it. Therefore
+the two are kept apart, and only where both agree is μ known; the lower one is taken.
+
+The dead time is the mean wait from order to confirmation of scale-outs that went through at once.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from shared.autoscaling.model import (
+    CAPACITY_METRIC,
     ActionStatus,
     Desired,
     Learned,
+    Lessons,
     MetricValue,
     ScalingState,
     Service,
@@ -26,7 +32,10 @@ from shared.autoscaling.model import (
 
 SLOPE_MINUTES = 4
 SLOPE_SAMPLES_MIN = 3
-CHANGES_MIN = 3
+CHANGES_MIN = 2.9
+"""Three, less what they have lost in weight."""
+DEAD_TIMES_MIN = 3
+DEAD_TIME_MINUTES_MAX = 30
 RELATIVE_ERROR_MAX = 0.25
 MEMORY = 0.98
 """Weight of what was known before at each new change: some fifty changes are remembered."""
@@ -53,18 +62,30 @@ def known_service(fixed: Service, learned: Learned) -> Service:
     estimate = learned_rate(learned) if rate is None else None
     if estimate is not None and estimate.confident:
         rate, relative_error = estimate.value, estimate.standard_error / estimate.value
-    if dead_time is None and learned.dead_times:
+    if dead_time is None and learned.dead_times >= DEAD_TIMES_MIN:
         dead_time = learned.dead_time_minutes
     return Service(rate, dead_time, relative_error)
 
 
 def learned_rate(learned: Learned) -> Estimate | None:
-    """Items per busy instance and minute; None before enough changes."""
-    if learned.changes < CHANGES_MIN or learned.sum_dn_dn <= 0:
+    """Items per busy instance and minute; None before enough changes in both directions.
+
+    The two estimates err to opposite sides: half their distance is an error too.
+    """
+    out, into = _estimate(learned.out), _estimate(learned.into)
+    if out is None or into is None:
         return None
-    rate = -learned.sum_ds_dn / learned.sum_dn_dn
-    unexplained = max(learned.sum_ds_ds - rate * rate * learned.sum_dn_dn, 0.0)
-    variance = unexplained / (learned.changes - 1) / learned.sum_dn_dn
+    distance = abs(out.value - into.value) / 2
+    error = max(out.standard_error, into.standard_error, distance)
+    return Estimate(min(out.value, into.value), error)
+
+
+def _estimate(lessons: Lessons) -> Estimate | None:
+    if lessons.changes < CHANGES_MIN or lessons.dn_dn <= 0:
+        return None
+    rate = -lessons.ds_dn / lessons.dn_dn
+    unexplained = max(lessons.ds_ds - rate * rate * lessons.dn_dn, 0.0)
+    variance = unexplained / (lessons.changes - 1) / lessons.dn_dn
     return Estimate(rate, math.sqrt(variance))
 
 
@@ -77,18 +98,20 @@ def learn(state: ScalingState, backlog_name: str | None, now: datetime) -> Scali
         return state
     if now < desired.changed_at + timedelta(minutes=SLOPE_MINUTES):
         return state
-    learned = replace(state.learned, epoch=desired.epoch)
-    learned = _with_dead_time(learned, desired)
-    history = state.histories.get(backlog_name or "")
-    if history is not None:
-        learned = _with_slopes(learned, desired, history.samples)
+    learned = _with_dead_time(replace(state.learned, epoch=desired.epoch), desired)
+    backlog = state.histories.get(backlog_name or "")
+    capacity = state.histories.get(CAPACITY_METRIC)
+    if backlog is not None and capacity is not None:
+        learned = _with_slopes(learned, desired.changed_at, backlog.samples, capacity.samples)
     return replace(state, learned=learned)
 
 
 def _with_dead_time(learned: Learned, desired: Desired) -> Learned:
+    """Only of orders that were neither deferred nor given up: other waits are no dead time."""
     assert desired.changed_at is not None
     waited_minutes = (desired.changed_at - desired.requested_at).total_seconds() / 60
-    if desired.target <= desired.previous or waited_minutes <= 0:
+    out = desired.target > desired.previous
+    if not out or desired.attempts or not 0 < waited_minutes <= DEAD_TIME_MINUTES_MAX:
         return learned
     count = learned.dead_times + 1
     weight = max(1 / count, 1 - MEMORY)
@@ -96,22 +119,38 @@ def _with_dead_time(learned: Learned, desired: Desired) -> Learned:
     return replace(learned, dead_times=count, dead_time_minutes=mean)
 
 
-def _with_slopes(learned: Learned, desired: Desired, samples: Sequence[MetricValue]) -> Learned:
-    assert desired.changed_at is not None
+def _with_slopes(
+    learned: Learned,
+    changed_at: datetime,
+    backlog: Sequence[MetricValue],
+    capacity: Sequence[MetricValue],
+) -> Learned:
     span = timedelta(minutes=SLOPE_MINUTES)
-    before = _busy_slope(samples, desired.changed_at - span, desired.changed_at)
-    after = _busy_slope(samples, desired.changed_at, desired.changed_at + span)
-    dn = desired.target - desired.previous
+    before = _busy_slope(backlog, changed_at - span, changed_at)
+    after = _busy_slope(backlog, changed_at, changed_at + span)
+    dn = _single_change(capacity, changed_at - span, changed_at + span)
     if before is None or after is None or dn == 0:
         return learned
-    ds = after - before
-    return replace(
-        learned,
-        changes=learned.changes + 1,
-        sum_dn_dn=MEMORY * learned.sum_dn_dn + dn * dn,
-        sum_ds_dn=MEMORY * learned.sum_ds_dn + ds * dn,
-        sum_ds_ds=MEMORY * learned.sum_ds_ds + ds * ds,
+    if dn > 0:
+        return replace(learned, out=_with(learned.out, dn, after - before))
+    return replace(learned, into=_with(learned.into, dn, after - before))
+
+
+def _with(lessons: Lessons, dn: float, ds: float) -> Lessons:
+    return Lessons(
+        changes=MEMORY * lessons.changes + 1,
+        dn_dn=MEMORY * lessons.dn_dn + dn * dn,
+        ds_dn=MEMORY * lessons.ds_dn + ds * dn,
+        ds_ds=MEMORY * lessons.ds_ds + ds * ds,
     )
+
+
+def _single_change(samples: Sequence[MetricValue], start: datetime, end: datetime) -> float:
+    """By how much the capacity changed between the two times; 0 unless exactly once."""
+    first = max(bisect_right(samples, start, key=lambda sample: sample.time) - 1, 0)
+    values = [sample.value for sample in samples[first:] if sample.time <= end]
+    changes = [b - a for a, b in pairwise(values) if a != b]
+    return changes[0] if len(changes) == 1 else 0.0
 
 
 def _busy_slope(samples: Sequence[MetricValue], start: datetime, end: datetime) -> float | None:

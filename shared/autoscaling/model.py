@@ -400,19 +400,25 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
-    """What confirmed changes have taught about a resource's instances; sums for a regression.
+class Lessons:
+    """Sums over changes of one direction: ``dn`` instances bent the backlog's slope by ``ds``."""
 
-    A change by ``dn`` instances of a busy resource changes the slope of its backlog by
-    ``ds = -rate·dn``, so rate = -Σ ds·dn / Σ dn². See learning.py.
-    """
+    changes: float = 0
+    """Their number; older ones weigh less."""
+    dn_dn: float = 0
+    ds_dn: float = 0
+    ds_ds: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What confirmed changes have taught about a resource's instances. See learning.py."""
 
     epoch: int = 0
     """Of the last change that was looked at."""
-    changes: int = 0
-    sum_dn_dn: float = 0
-    sum_ds_dn: float = 0
-    sum_ds_ds: float = 0
+    out: Lessons = Lessons()
+    into: Lessons = Lessons()
+    """Of scale-ins."""
     dead_times: int = 0
     dead_time_minutes: float = 0
 

@@ -50,6 +50,7 @@ def test_the_arena_is_what_the_options_say(backtest: CommandLine) -> None:
         "min_instances": 1,
         "max_instances": 9,
         "superseding": "keep",
+        "service_learned": False,
         "metrics": {"demo-demo-backlog": "backlog"},
     }
 

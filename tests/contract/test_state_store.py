@@ -21,6 +21,7 @@ from shared.autoscaling.model import (
     EntryKind,
     History,
     Learned,
+    Lessons,
     LogEntry,
     MetricValue,
     Recommendation,
@@ -86,7 +87,7 @@ FULL = ScalingState(
         changed_out=False,
     ),
     wishes=history([2, 3]),
-    learned=Learned(7, 3, 4.0, -80.5, 1600.25, 2, 3.5),
+    learned=Learned(7, Lessons(3, 4.0, -80.5, 1600.25), Lessons(1.98, 2), 2, 3.5),
 )
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from shared.adapters.memory import MemoryCapacityControl, MemoryReader, MemoryStateStore
-from shared.autoscaling import ManualChange, Mode, ServiceBusQueue
+from shared.autoscaling import Guards, ManualChange, Missing, Mode, ServiceBusQueue
 from shared.autoscaling.errors import (
     BadMessage,
     CapacityDelayed,
@@ -211,6 +211,17 @@ async def test_samples_that_race_for_the_state_lead_to_one_order() -> None:
     assert store.conflicts > 0
     assert [a.epoch for a in actions if a] == [1]
     assert (await world.desired()).epoch == 1
+
+
+async def test_a_resource_whose_metric_was_never_read_falls_back_after_a_while() -> None:
+    guards = Guards(missing=Missing(after_seconds=60, then=4))
+    world = World(resource(guards=guards))
+    ordered = None
+    for _ in range(8):
+        world.now += timedelta(seconds=15)
+        ordered = await world.sample(2, CAPACITY_METRIC) or ordered
+    assert ordered is not None
+    assert ordered.target == 4
 
 
 # --- scaler ---

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling import Cooldown, Limits, Mode, Observation, Recommendation, Threshold
+from shared.autoscaling.actions import adopt, request
 from shared.autoscaling.decide import decide, remember
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
@@ -23,7 +24,7 @@ from shared.autoscaling.model import (
     Resource,
     ScalingState,
 )
-from tests.builders import NOW, SOURCE, ago, confirmed, history, resource, sample, state
+from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 
 def wants(capacity: int, **changes: Any) -> Resource:
@@ -260,6 +261,69 @@ def test_an_exact_override_does_not_wait_for_the_cooldown_and_says_who() -> None
     decision = decide(wants(2), held, NOW)
     assert (decision.desired, decision.applies) == (7, True)
     assert "exactly 7 by override (load test)" in decision.reason
+
+
+# --- orders under way ---
+
+
+def under_way(target: int, **changes: Any) -> ScalingState:
+    """Five instances, and an order for another number that is not confirmed yet."""
+    held = state([50], 5, desired(target=target, previous=5, epoch=7))
+    return replace(held, **changes)
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (under_way(3, override=Override(freeze_scale_in=True)), "scale-in is frozen"),
+        (under_way(3, override=Override(exact=5)), "exactly 5 by override"),
+        (under_way(3, override=Override(floor=5)), "at least 5 by override"),
+        (
+            under_way(3, histories={**silent(500, 5).histories}),
+            "backlog is missing for 500 s: no scale-in",
+        ),
+    ],
+)
+def test_an_order_that_is_not_allowed_any_more_is_taken_back(held: ScalingState, said: str) -> None:
+    decision = decide(wants(5), held, NOW)
+    assert (decision.desired, decision.applies) == (5, True)
+    assert f"epoch 7 is taken back: {said}" in decision.reason
+    assert request(decision, held.desired).epoch == 8
+
+
+def test_a_rule_that_merely_stays_takes_nothing_back_and_one_that_knows_of_it_does() -> None:
+    assert not decide(wants(5), under_way(8), NOW).applies
+    paced = replace(wants(5), policy=lambda _: Recommendation(5, "enough", paced=True))
+    assert decide(paced, under_way(8), NOW).applies
+    coming = replace(wants(8), policy=lambda _: Recommendation(8, "needed", paced=True))
+    assert not decide(coming, under_way(8), NOW).applies
+
+
+def test_a_fallback_waits_for_no_cooldown() -> None:
+    held = replace(silent(500, 2), desired=confirmed(60, target=2, changed_out=True))
+    guards = Guards(missing=Missing(180, 8))
+    assert decide(wants(2, guards=guards), held, NOW).desired == 8
+
+
+def test_a_breaker_that_was_read_long_ago_stops_nothing() -> None:
+    held = state([900], 4)
+    old = History((sample(1, 7200),))
+    held = replace(held, histories={**held.histories, "breaker": old})
+    both = wants(
+        6,
+        metrics={"backlog": SOURCE, "breaker": SOURCE},
+        guards=Guards(breaker_metric="breaker"),
+    )
+    assert decide(both, held, NOW).desired == 6
+
+
+def test_what_a_person_set_is_not_taken_down_at_once_by_a_rule_that_paces_itself() -> None:
+    by_hand = adopt(confirmed(900, target=2), 10, ago(15))
+    held = state([0], 10, by_hand)
+    eager = replace(wants(1), policy=lambda _: Recommendation(1, "idle", paced=True))
+    assert decided(eager, held) == (10, ("cooldown",))
+    own = state([0], 10, confirmed(15, target=10, changed_out=True))
+    assert decide(eager, own, NOW).desired == 1
 
 
 # --- all of them ---

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from shared.autoscaling.decide import observe
 from shared.autoscaling.learning import known_service, learn, learned_rate
 from shared.autoscaling.model import (
+    CAPACITY_METRIC,
     ActionStatus,
     Desired,
     History,
     Learned,
+    Lessons,
     MetricValue,
     ScalingState,
     Service,
 )
-from tests.builders import NOW, resource, state
+from tests.builders import NOW, confirmed, resource, state
 
 RATE, DEAD_TIME_MINUTES = 20.0, 3
 
@@ -44,7 +48,14 @@ def lesson(
         status=ActionStatus.CONFIRMED,
         changed_at=NOW,
     )
-    held = ScalingState({"backlog": History(tuple(samples))}, desired, learned=learned)
+    start, end = NOW - timedelta(minutes=9), NOW + timedelta(minutes=5)
+    capacities = (
+        MetricValue(start, float(before)),
+        MetricValue(NOW, float(after)),
+        MetricValue(end, float(after)),
+    )
+    histories = {"backlog": History(tuple(samples)), CAPACITY_METRIC: History(capacities)}
+    held = ScalingState(histories, desired, learned=learned)
     return learn(held, "backlog", NOW + timedelta(minutes=5)).learned
 
 
@@ -60,7 +71,6 @@ def test_the_rate_of_a_busy_instance_is_found_whatever_the_arrivals() -> None:
     assert estimate is not None
     assert estimate.value == pytest.approx(RATE, rel=0.1)
     assert estimate.confident
-    assert abs(estimate.value - RATE) < 4 * estimate.standard_error
 
 
 def test_the_dead_time_is_the_wait_from_order_to_confirmation_of_scale_outs() -> None:
@@ -70,7 +80,8 @@ def test_the_dead_time_is_the_wait_from_order_to_confirmation_of_scale_outs() ->
 
 
 def test_an_idle_queue_teaches_nothing_about_the_rate() -> None:
-    assert taught(20, empty=True).changes == 0
+    learned = taught(20, empty=True)
+    assert (learned.out.changes, learned.into.changes) == (0, 0)
 
 
 def test_two_changes_are_not_enough_to_be_sure() -> None:
@@ -98,18 +109,37 @@ def test_policies_see_what_was_learned() -> None:
     assert service.rate_per_instance_minute == pytest.approx(RATE, rel=0.1)
 
 
-def test_noise_without_a_cause_is_not_taken_for_knowledge() -> None:
-    """Slopes that have nothing to do with the changes give a wide error."""
+def test_scale_outs_alone_teach_no_rate() -> None:
+    """They often come as the burst that called for them ends, and overrate what they did."""
     noise, learned = random.Random(3), Learned()
-    for epoch in range(1, 9):
-        ds, dn = noise.gauss(0, 300), noise.choice([-1, 1])
-        learned = Learned(
-            epoch,
-            learned.changes + 1,
-            learned.sum_dn_dn + dn * dn,
-            learned.sum_ds_dn + ds * dn,
-            learned.sum_ds_ds + ds * ds,
-        )
-    estimate = learned_rate(learned)
+    for epoch in range(1, 30):
+        learned = lesson(learned, epoch, 2, noise)
+    assert learned.out.changes > 5
+    assert learned_rate(learned) is None
+
+
+def test_where_both_directions_disagree_nothing_is_known() -> None:
+    sure = Lessons(20, 20.0, -800.0, 32_100.0)  # 40 a minute
+    much = Lessons(20, 20.0, -4_000.0, 800_100.0)  # 200 a minute
+    estimate = learned_rate(Learned(out=much, into=sure))
     assert estimate is not None
     assert not estimate.confident
+    agreeing = learned_rate(Learned(out=sure, into=sure))
+    assert agreeing is not None
+    assert agreeing.confident
+
+
+def test_noise_without_a_cause_is_not_taken_for_knowledge() -> None:
+    """Slopes that have nothing to do with the changes give a wide error."""
+    noise = random.Random(3)
+    slopes = [noise.gauss(0, 300) for _ in range(8)]
+    nothing = Lessons(8, 8.0, sum(slopes), sum(ds * ds for ds in slopes))
+    estimate = learned_rate(Learned(out=nothing, into=nothing))
+    assert estimate is not None
+    assert not estimate.confident
+
+
+@pytest.mark.parametrize("changes", [{"attempts": 1}, {"requested_at": NOW - timedelta(hours=5)}])
+def test_a_wait_for_another_reason_is_no_dead_time(changes: dict[str, Any]) -> None:
+    late = replace(confirmed(300, target=5, previous=2, epoch=9), **changes)
+    assert learn(ScalingState(desired=late), None, NOW).learned.dead_times == 0

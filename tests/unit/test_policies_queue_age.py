@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.autoscaling import Goal, Limits, Observation, QueueAge, Recommendation, Service
+from shared.autoscaling import (
+    Goal,
+    Limits,
+    Observation,
+    QueueAge,
+    Recommendation,
+    Service,
+    Threshold,
+)
 from shared.autoscaling.model import MetricValue, Window
 from shared.autoscaling.policies.arrivals import Arrivals, infer
 from shared.autoscaling.policies.outlook import Outlook
@@ -153,6 +161,25 @@ def test_an_order_under_way_counts_as_coming() -> None:
     wish = POLICY(seen(growing(200, 300), pending=pending))
     assert wish.capacity >= 9
     assert "come within" in wish.reason or wish.capacity > 9 or "holding" in wish.reason
+
+
+def test_an_order_that_should_have_come_long_ago_is_not_waited_for() -> None:
+    late = desired(target=5, previous=4, requested_at=ago(420))
+    wish = POLICY(seen(growing(300, 600), pending=late))
+    assert wish.capacity > 5
+
+
+def test_samples_of_a_clock_that_is_ahead_and_sparse_ones_do_no_harm() -> None:
+    quick = replace(POLICY, step_seconds=1)
+    ahead = seen(growing(50), every_seconds=5, service=Service(RATE * 60, 0.05))
+    assert quick(replace(ahead, now=ago(30))).reason
+    sparse = seen([14_000.0] * 6, capacity=1, every_seconds=15, service=Service(RATE, 0.05))
+    assert quick(sparse).capacity > 1
+
+
+def test_the_metrics_of_the_rule_before_are_checked_too() -> None:
+    both = QueueAge("backlog", Threshold("typo", 100, 10))
+    assert both.metric_names == ("backlog", "typo")
 
 
 def test_a_rate_that_is_not_sure_leaves_more_of_the_age_limit_unused() -> None:

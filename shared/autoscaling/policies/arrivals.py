@@ -14,6 +14,8 @@ from datetime import datetime, timedelta
 from shared.autoscaling.model import MetricValue
 
 HISTORY_STEPS = 15.0
+SAMPLES_MIN = 4
+"""However long ago, where the steps are shorter than the time between samples."""
 SMOOTHING = 0.3
 """Weight of the newest step in the rate: a memory of some six steps."""
 IDLE_DECAY = 0.9
@@ -46,15 +48,14 @@ def infer(
     if len(backlog) < 2:
         return None
     first = bisect_left(backlog, now - timedelta(seconds=HISTORY_STEPS * step_seconds), key=_time)
-    if first > len(backlog) - 2:
-        return None
+    first = min(first, max(len(backlog) - SAMPLES_MIN, 0))
     serving = _serving(capacities, capacity)
     recent = [0.0] * steps
     rate = -1.0
     started = (now - backlog[first].time).total_seconds() / step_seconds
     before = backlog[first].value / rate_per_instance_step
     for sample in backlog[first + 1 :]:
-        ago = (now - sample.time).total_seconds() / step_seconds
+        ago = max((now - sample.time).total_seconds() / step_seconds, 0.0)  # clocks differ
         span = started - ago
         if span <= 0.0:
             continue

@@ -43,6 +43,8 @@ class Outlook:
     dead: int
     arrival: int
     share: float
+    overdue: bool = False
+    """The order under way should have come already: nobody knows when it will."""
 
     def standing(self, steps: int) -> list[int]:
         """The instances of the coming steps if nothing else is ordered."""

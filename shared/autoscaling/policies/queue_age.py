@@ -63,7 +63,12 @@ class QueueAge:
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        return (self.metric,)
+        others = getattr(self.until_known, "metric_names", ())
+        return tuple(dict.fromkeys((self.metric, *others)))
+
+    @property
+    def utilisation_names(self) -> tuple[str, ...]:
+        return tuple(getattr(self.until_known, "utilisation_names", ()))
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
@@ -102,10 +107,10 @@ class QueueAge:
             return None
         known = seen.service.dead_time_minutes
         dead = (DEAD_TIME_MINUTES if known is None else known) * steps_per_minute
-        arrival, pending = 1, seen.pending
+        arrival, pending, overdue = 1, seen.pending, False
         if pending is not None and pending.target != seen.capacity:
             waited = (seen.now - pending.requested_at).total_seconds() / self.step_seconds
-            arrival = max(1, ceil(dead - waited))
+            arrival, overdue = max(1, ceil(dead - waited)), waited > max(dead, 1.0)
         return Outlook(
             backlog=backlog[-1].value / rate,
             arrivals=arrivals,
@@ -113,6 +118,7 @@ class QueueAge:
             ordered=pending.target if pending else seen.capacity,
             dead=max(1, ceil(dead)),
             arrival=arrival,
+            overdue=overdue,
             share=max(
                 self.age_share - seen.service.relative_error, min(AGE_SHARE_MIN, self.age_share)
             ),
@@ -159,7 +165,8 @@ class _Choice:
         seen, outlook, goal = self.seen, self.outlook, self.seen.goal
         ahead = self._time(outlook.dead + ORDER_AHEAD_STEPS)
         wanted = outlook.cheapest(seen.limits.maximum, goal.switch_cost, goal.late_penalty)
-        if outlook.ordered > seen.capacity and not outlook.worth_replacing(wanted):
+        replace = outlook.overdue or outlook.worth_replacing(wanted)
+        if outlook.ordered > seen.capacity and not replace:
             coming = self._time(outlook.arrival)
             return self._hold(f"{outlook.ordered} come within {coming}, sooner than a new order")
         if wanted == outlook.ordered:
