@@ -8,7 +8,14 @@ from functools import partial
 
 from shared.autoscaling.asking import REASON_LENGTH_MAX, ask
 from shared.autoscaling.counterfactual import nearest
-from shared.autoscaling.guards import GUARDS, REVOKING, Context, Limit
+from shared.autoscaling.guards import (
+    GUARDS,
+    REVOKING,
+    Context,
+    Limit,
+    already_requested,
+    bounds,
+)
 from shared.autoscaling.learning import known_service
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
@@ -163,7 +170,8 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
             wanted = limit.capacity
             limited_by.append(guard.__name__)
     applies = wanted != seen.capacity
-    if not applies and (revoked := _revoked(context)) is not None:
+    confirmed_again = already_requested.__name__ in limited_by  # it is the order under way
+    if not (applies or confirmed_again) and (revoked := _revoked(context)) is not None:
         wanted, applies = revoked.capacity, True
         reasons.append(revoked.reason)
         limited_by.append("revoked")
@@ -192,7 +200,9 @@ def _revoked(context: Context) -> Limit | None:
     for guard in REVOKING:
         limit = guard(desired.target, context)
         if limit is not None and limit.capacity != desired.target:
-            return Limit(limit.capacity, f"epoch {desired.epoch} is taken back: {limit.reason}")
+            reason = f"epoch {desired.epoch} is taken back: {limit.reason}"
+            within = bounds(limit.capacity, context)
+            return Limit(within.capacity if within else limit.capacity, reason)
     if wish.paced and wish.capacity == seen.capacity:
         return Limit(seen.capacity, f"epoch {desired.epoch} is taken back")
     return None

@@ -383,3 +383,10 @@ def test_no_scale_in_on_missing_data_by_default() -> None:
     held = silent(500, 4)
     held = replace(held, histories={**held.histories, "backlog": History((sample(0, 500),))})
     assert decided(quiet, held) == (4, ("missing_data",))
+
+
+def test_the_order_that_the_guards_themselves_come_to_is_not_taken_back() -> None:
+    """Ten instances where nine are the maximum: the order for nine stands, seen or unseen."""
+    held = state((), 10, desired(target=9, previous=10))
+    found = replace(wants(0), limits=Limits(1, 9))
+    assert decided(found, held) == (10, ("missing_data", "bounds", "already_requested"))
