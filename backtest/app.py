@@ -19,18 +19,16 @@ from shared.autoscaling.actions import (
     reconcile,
     settle,
 )
-from shared.autoscaling.advance import advance
+from shared.autoscaling.advance import advance, counts_backlog
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     Decision,
     EntryKind,
     Metric,
-    MetricSource,
     MetricValue,
     Resource,
     ScaleAction,
     ScalingState,
-    StorageQueue,
 )
 
 PATIENCE = ActionTiming(
@@ -124,11 +122,6 @@ class App:
             self.false_alarms += 1  # nobody but the app changes the plan here
         if found.action is not None:
             self.carry_out(found.action, minute, now)
-
-
-def counts_backlog(source: MetricSource) -> bool:
-    """True for what counts waiting items; dead letters and scheduled messages are none here."""
-    return isinstance(source, StorageQueue) or getattr(source, "count", None) == "active"
 
 
 def metrics_seen(resource: Resource) -> Mapping[str, str]:

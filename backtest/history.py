@@ -19,11 +19,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from backtest.app import counts_backlog
 from backtest.errors import NoHistory
 from backtest.workload import FILLED_MINUTES_MAX, Workload
 from local.traces import MINUTE
 from shared.autoscaling import Resource
+from shared.autoscaling.advance import counts_backlog
 from shared.autoscaling.learning import known_service
 from shared.autoscaling.model import CAPACITY_METRIC, EntryKind, LogEntry, ScalingState
 from shared.autoscaling.ports import StateStore

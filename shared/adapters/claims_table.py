@@ -18,10 +18,8 @@ from azure.core.exceptions import (
     ResourceNotFoundError,
 )
 from azure.data.tables import UpdateMode
-from azure.data.tables.aio import TableServiceClient
 
-from shared.adapters.credentials import credential_for
-from shared.adapters.transport import ServerTimeTransport
+from shared.adapters.table_service import table_service
 from shared.connections import StorageConnection
 from shared.messaging.claims import Claim
 from shared.messaging.errors import ClaimTaken
@@ -35,7 +33,7 @@ class TableClaims:
     """See ClaimStore. ``Claim.version`` is the row's ETag."""
 
     def __init__(self, connection: StorageConnection) -> None:
-        self._service = _service(connection)
+        self._service = table_service(connection)
         self._table = self._service.get_table_client(TABLE_NAME)
 
     async def take(self, work: Work, holder: str, now: datetime) -> Claim:
@@ -111,17 +109,4 @@ def _claim(work: Work, row: Any) -> Claim:
         datetime.fromisoformat(row["taken_at"]),
         datetime.fromisoformat(done_at) if done_at else None,
         row.metadata["etag"],
-    )
-
-
-def _service(connection: StorageConnection) -> TableServiceClient:
-    transport = ServerTimeTransport()
-    if connection.connection_string:
-        return TableServiceClient.from_connection_string(
-            connection.connection_string, transport=transport, retry_total=3
-        )
-    url = connection.table_url
-    credential = credential_for(url, connection.client_id)
-    return TableServiceClient(
-        endpoint=url, credential=credential, transport=transport, retry_total=3
     )

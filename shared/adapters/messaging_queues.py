@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
-from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties
 
-from shared.adapters.credentials import credential_for
-from shared.adapters.transport import transport_for
+from shared.adapters.service_bus import administration_client
 from shared.connections import ServiceBusConnection
 from shared.messaging.entities import QueueFacts
 from shared.messaging.errors import FactsHidden, LinkFailed
@@ -17,7 +15,7 @@ class ServiceBusQueueReader:
     """See QueueReader."""
 
     def __init__(self, connection: ServiceBusConnection) -> None:
-        self._client = _client(connection)
+        self._client = administration_client(connection)
 
     async def facts(self, queue: str) -> QueueFacts:
         try:
@@ -40,18 +38,4 @@ def _facts(found: QueueProperties) -> QueueFacts:
         bool(found.requires_session),
         # The service answers with an address: sb://namespace.servicebus.windows.net/queue
         found.forward_to.rpartition("windows.net/")[2] if found.forward_to else None,
-    )
-
-
-def _client(connection: ServiceBusConnection) -> ServiceBusAdministrationClient:
-    if connection.connection_string:
-        address = connection.connection_string.partition("//")[2].partition(";")[0]
-        return ServiceBusAdministrationClient.from_connection_string(
-            connection.connection_string, transport=transport_for(address), retry_total=1
-        )
-    return ServiceBusAdministrationClient(
-        connection.namespace,
-        credential_for(connection.namespace, connection.client_id),
-        transport=transport_for(connection.namespace),
-        retry_total=1,
     )

@@ -19,7 +19,7 @@ class ServiceBusReader:
 
     def __init__(self, connection: ServiceBusConnection) -> None:
         self._connection = connection
-        self._client = _client(connection)
+        self._client = administration_client(connection)
 
     async def read(self, source: Source) -> MetricValue:
         try:
@@ -58,7 +58,7 @@ def _named(source: Source) -> str:
     return f"subscription {source.topic}/{source.subscription}"
 
 
-def _client(connection: ServiceBusConnection) -> ServiceBusAdministrationClient:
+def administration_client(connection: ServiceBusConnection) -> ServiceBusAdministrationClient:
     if connection.connection_string:
         address = connection.connection_string.partition("//")[2].partition(";")[0]
         return ServiceBusAdministrationClient.from_connection_string(

@@ -11,9 +11,7 @@ from typing import Any
 from azure.core import MatchConditions
 from azure.core.exceptions import ResourceNotFoundError
 from azure.data.tables import TableTransactionError, UpdateMode
-from azure.data.tables.aio import TableServiceClient
 
-from shared.adapters.credentials import credential_for
 from shared.adapters.state_changes import changed_rows
 from shared.adapters.table_rows import (
     LOG_END,
@@ -26,7 +24,8 @@ from shared.adapters.table_rows import (
     state_of,
     state_row,
 )
-from shared.adapters.transport import ServerTimeTransport, server_time
+from shared.adapters.table_service import table_service
+from shared.adapters.transport import server_time
 from shared.autoscaling.errors import StateConflict
 from shared.autoscaling.model import LogEntry, ScalingState
 from shared.autoscaling.ports import Snapshot
@@ -46,7 +45,7 @@ class TableStateStore:
     """See StateStore. ``Snapshot.version`` holds the ETag of each row that was read."""
 
     def __init__(self, connection: StorageConnection) -> None:
-        self._service = _service(connection)
+        self._service = table_service(connection)
         self._table = self._service.get_table_client(TABLE_NAME)
 
     async def load(self, resource_name: str) -> Snapshot:
@@ -132,16 +131,3 @@ def _guarded(row: Row, etag: str | None) -> Operation:
         return ("create", row)
     guard = {"mode": UpdateMode.REPLACE, "etag": etag}
     return ("update", row, {**guard, "match_condition": MatchConditions.IfNotModified})
-
-
-def _service(connection: StorageConnection) -> TableServiceClient:
-    transport = ServerTimeTransport()
-    if connection.connection_string:
-        return TableServiceClient.from_connection_string(
-            connection.connection_string, transport=transport, retry_total=3
-        )
-    url = connection.table_url
-    credential = credential_for(url, connection.client_id)
-    return TableServiceClient(
-        endpoint=url, credential=credential, transport=transport, retry_total=3
-    )

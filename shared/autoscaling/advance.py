@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shared.autoscaling.actions import confirm_if_observed, request
-from shared.autoscaling.decide import decide, remember
+from shared.autoscaling.decide import decide, remember, samples_of
 from shared.autoscaling.guards import seconds_without, waited_seconds
 from shared.autoscaling.learning import learn
 from shared.autoscaling.model import (
@@ -59,26 +59,22 @@ def advance(resource: Resource, state: ScalingState, metric: Metric, now: dateti
 
 def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool:
     """True where no other metric has come for so long that it counts as missing."""
-    waited = waited_seconds(_window(state, CAPACITY_METRIC), now)
+    waited = waited_seconds(Window(samples_of(state, CAPACITY_METRIC)), now)
     for name in resource.metrics:
-        silent = seconds_without(_window(state, name), now)
+        silent = seconds_without(Window(samples_of(state, name)), now)
         after_seconds = resource.guards.missing_for(name).after_seconds
         if (waited if silent is None else silent) <= after_seconds:
             return False
     return True
 
 
-def _window(state: ScalingState, name: str) -> Window:
-    history = state.histories.get(name)
-    return Window(history.samples) if history else Window()
-
-
 def _backlog_name(resource: Resource) -> str | None:
     """The one metric that counts waiting items and whose slope tells how fast instances work."""
     named = getattr(resource.policy, "metric_names", tuple(resource.metrics))
-    names = {name for name in named if _counts_backlog(resource.metrics.get(name))}
+    names = {name for name in named if counts_backlog(resource.metrics.get(name))}
     return names.pop() if len(names) == 1 else None
 
 
-def _counts_backlog(source: MetricSource | None) -> bool:
+def counts_backlog(source: MetricSource | None) -> bool:
+    """True for what counts waiting items, unlike dead letters and scheduled messages."""
     return isinstance(source, StorageQueue) or getattr(source, "count", None) == "active"

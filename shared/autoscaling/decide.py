@@ -65,7 +65,7 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
     changed_at = state.desired.changed_at if state.desired else None
     if changed_at is not None and changed_at >= start:
         start = changed_at + timedelta(microseconds=1)
-    histories = {name: Window(_samples(state, name)) for name in resource.metrics}
+    histories = {name: Window(samples_of(state, name)) for name in resource.metrics}
     return Observation(
         resource_name=resource.name,
         now=now,
@@ -74,7 +74,7 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
         metrics={name: _from(window, start) for name, window in histories.items()},
         changed_at=changed_at,
         histories=histories,
-        capacities=Window(_samples(state, CAPACITY_METRIC)),
+        capacities=Window(samples_of(state, CAPACITY_METRIC)),
         pending=state.desired if state.desired and state.desired.pending else None,
         goal=resource.goal,
         service=known_service(resource.service, state.learned),
@@ -87,14 +87,14 @@ def _from(window: Window, start: datetime) -> Window:
     return window if not samples or samples[0].time >= start else Window(since(samples, start))
 
 
-def _samples(state: ScalingState, name: str) -> tuple[MetricValue, ...]:
+def samples_of(state: ScalingState, name: str) -> tuple[MetricValue, ...]:
     history = state.histories.get(name)
     return history.samples if history else ()
 
 
 def known_capacity(state: ScalingState) -> MetricValue | None:
     """The newest word on how many instances there are: the target's own, or a confirmed change."""
-    kept = _samples(state, CAPACITY_METRIC)
+    kept = samples_of(state, CAPACITY_METRIC)
     observed = kept[-1] if kept else None
     desired = state.desired
     if desired is None:
