@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from croniter import croniter
 
+from shared.autoscaling.validation import NAME, UUID
 from shared.connections import (
     ServiceBusConnection,
     StorageConnection,
@@ -18,6 +19,7 @@ from shared.connections import (
 )
 
 T = TypeVar("T")
+NO_SLASHES = re.compile(r"[^/]+")
 INTERVAL = re.compile(r"(\d+\.)?\d{1,2}:[0-5]\d:[0-5]\d")
 
 
@@ -88,14 +90,19 @@ class Settings:
         """The resource that the settings of the original describe. Raises SettingsError."""
         reader = _Reader(self.environ)
         single = SingleResource(
-            name=reader.required("ResourceToScale"),
-            azure_subscription_id=reader.required("SubscriptionId"),
-            resource_group=reader.required("ResourceGroup"),
+            name=reader.required("ResourceToScale", NAME),
+            azure_subscription_id=reader.required("SubscriptionId", UUID),
+            resource_group=reader.required("ResourceGroup", NO_SLASHES),
             topic=reader.required("Topic"),
             subscription=reader.required("Subscription"),
             threshold_up=reader.number("ThresholdUp", 100, 0),
             threshold_down=reader.number("ThresholdDown", 10, 0),
         )
+        if not single.threshold_down < single.threshold_up:
+            reader.problems.append(
+                f"ThresholdDown = {single.threshold_down:g}: must be below ThresholdUp = "
+                f"{single.threshold_up:g}"
+            )
         reader.connection(service_bus_connection(self.environ, "ServiceBusConnection"))
         reader.raise_problems()
         return single
@@ -185,10 +192,12 @@ class _Reader:
         if isinstance(found, str):
             self.problems.append(found)
 
-    def required(self, key: str) -> str:
+    def required(self, key: str, pattern: re.Pattern[str] | None = None) -> str:
         value = self.environ.get(key, "").strip()
         if not value:
             self.problems.append(f"{key} = '': must be set")
+        elif pattern is not None and not pattern.fullmatch(value):
+            self.problems.append(f"{key} = {value!r}: must match {pattern.pattern}")
         return value
 
     def text(self, key: str, default: str) -> str:

@@ -140,8 +140,7 @@ async def test_wrong_settings_and_rules_stop_the_app_with_one_message(
     assert raised.value.problems == (
         "WindowSeconds = 'ten': must be a number",
         "MaximumCapacity = 3: must be at least MinimumCapacity = 9",
-        "resource 'plan-1': limits.maximum = 3: must be at least limits.minimum = 9",
-        "resource 'plan-1': policy.until_known.lower = 10: must be below upper = 5.0",
+        "ThresholdDown = 10: must be below ThresholdUp = 5",
         "AzureWebJobsStorage = '': set a storage connection string or, for managed identity, "
         "AzureWebJobsStorage__accountName, or both AzureWebJobsStorage__queueServiceUri and "
         "AzureWebJobsStorage__tableServiceUri",

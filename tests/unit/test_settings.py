@@ -72,6 +72,14 @@ def test_the_single_resource_names_every_setting_that_is_missing() -> None:
     assert settings.load(SINGLE).single_resource().threshold_up == 100
 
 
+def test_one_wrong_setting_of_the_single_resource_hides_no_other() -> None:
+    wrong = {**SINGLE, "SubscriptionId": "abc", "ResourceToScale": "my plan!", "ThresholdUp": "5"}
+    with pytest.raises(SettingsError) as raised:
+        settings.load({**wrong, "Topic": ""}).single_resource()
+    named = [problem.split(" = ")[0] for problem in raised.value.problems]
+    assert named == ["ResourceToScale", "SubscriptionId", "Topic", "ThresholdDown"]
+
+
 def test_connections_are_found_as_the_host_finds_them() -> None:
     loaded = settings.load(
         {
