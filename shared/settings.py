@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from croniter import croniter
 
-from shared.autoscaling.validation import NAME, UUID
 from shared.connections import (
     ServiceBusConnection,
     StorageConnection,
     service_bus_connection,
     storage_connection,
 )
+from shared.names import NAME, UUID
 
 T = TypeVar("T")
 NO_SLASHES = re.compile(r"[^/]+")

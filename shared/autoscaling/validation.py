@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,9 +18,7 @@ from shared.autoscaling.model import (
     ServiceBusSubscription,
     StorageQueue,
 )
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,99}")
-"""Names become table keys, which bear neither slashes nor question marks nor number signs."""
+from shared.names import NAME, UUID
 
 PLAN_CAPACITY_MAX = 100
 """No App Service Plan tier has more instances (Isolated v2: 100)."""
@@ -31,7 +28,6 @@ WINDOW_SECONDS_MAX = 14_400
 
 CONNECTED = ServiceBusSubscription | ServiceBusQueue | StorageQueue
 COUNTS = ("active", "dead_letter", "scheduled")
-UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def problems(resources: object) -> list[str]:
