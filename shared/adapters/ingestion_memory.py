@@ -21,7 +21,7 @@ from shared.ingestion.model import (
     OutboxMessage,
     Stream,
 )
-from shared.ingestion.ports import ReadBack, Saved, SeenBreaker
+from shared.ingestion.ports import ReadBack, Saved, SeenBreaker, SeenOwners
 from shared.ingestion.survey import Span
 
 Clock = Callable[[], datetime]
@@ -116,8 +116,8 @@ class MemoryOwnershipStore:
         self._clock = clock
         self._rows: dict[str, Ownership] = {}
 
-    async def owners(self) -> Sequence[Ownership]:
-        return tuple(self._rows.values())
+    async def owners(self) -> SeenOwners:
+        return SeenOwners(tuple(self._rows.values()), self._clock())
 
     async def write(self, claim: Claim) -> Ownership:
         standing = self._rows.get(claim.partition_id)

@@ -104,10 +104,18 @@ class MessageSender(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class SeenOwners:
+    """All ownership rows as they were read; ``read_at`` is the store's clock."""
+
+    rows: tuple[Ownership, ...]
+    read_at: datetime
+
+
 class OwnershipStore(Protocol):
     """Who owns which partition of one hub and consumer group, by compare-and-swap."""
 
-    async def owners(self) -> Sequence[Ownership]:
+    async def owners(self) -> SeenOwners:
         """All rows. Raises StoreUnavailable."""
         ...
 

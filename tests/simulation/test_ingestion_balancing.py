@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,6 +13,7 @@ import pytest
 from shared.adapters.ingestion_memory import MemoryOwnershipStore
 from shared.ingestion.balancing import Claim, Ownership, View, plan
 from shared.ingestion.errors import ClaimLost
+from shared.ingestion.ports import SeenOwners
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 
@@ -29,11 +29,11 @@ class Store(MemoryOwnershipStore):
         super().__init__(lambda: world.now)
         self.written: list[Ownership] = []
 
-    async def owners(self) -> Sequence[Ownership]:
+    async def owners(self) -> SeenOwners:
         await pause()
-        rows = await super().owners()
+        seen = await super().owners()
         await pause()
-        return rows
+        return seen
 
     async def write(self, claim: Claim) -> Ownership:
         await pause()
@@ -85,9 +85,9 @@ class World:
                 await pause(sheltered=True)
 
     async def cycle(self, me: str) -> None:
-        rows = tuple(await self.store.owners())
+        seen = await self.store.owners()
         ids = tuple(str(n) for n in range(self.partitions))
-        found = plan(View(ids, rows), me, self.now)
+        found = plan(View(ids, seen.rows), me, seen.read_at)
         for claim in (*found.renewals, *([found.claim] if found.claim else [])):
             with suppress(ClaimLost):
                 await self.store.write(claim)

@@ -234,12 +234,12 @@ def test_a_lost_reply_counts_only_where_the_row_is_mine() -> None:
 
 async def test_of_two_claims_at_once_one_wins() -> None:
     store = MemoryOwnershipStore(lambda: NOW)
-    view = View(("0",), tuple(await store.owners()))
+    view = View(("0",), (await store.owners()).rows)
     first, second = (claimed(plan(view, me, NOW)) for me in "ab")
     assert (await store.write(first)).owner == "a"
     with pytest.raises(ClaimLost):
         await store.write(second)
-    assert [r.owner for r in await store.owners()] == ["a"]
+    assert [r.owner for r in (await store.owners()).rows] == ["a"]
 
 
 def test_processors_choose_differently() -> None:
