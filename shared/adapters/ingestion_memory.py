@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from shared.ingestion.accounting import check_epoch, check_number
 from shared.ingestion.balancing import Claim, Ownership
 from shared.ingestion.breaker import Breaker
 from shared.ingestion.errors import AccountingBroken, BreakerChanged, ClaimLost, CommitRefused
@@ -21,7 +22,14 @@ from shared.ingestion.model import (
     OutboxMessage,
     Stream,
 )
-from shared.ingestion.ports import ReadBack, Saved, SeenBreaker, SeenOwners
+from shared.ingestion.ports import (
+    ReadBack,
+    Saved,
+    SeenBreaker,
+    SeenOwners,
+    StoredDeadLetter,
+    StoredMessage,
+)
 from shared.ingestion.survey import Span
 
 Clock = Callable[[], datetime]
@@ -36,7 +44,8 @@ class StreamRows:
     effects: dict[int, Effect] = field(default_factory=dict)
     dead_letters: dict[int, DeadLetter] = field(default_factory=dict)
     gaps: dict[int, Gap] = field(default_factory=dict)
-    outbox: dict[str, OutboxMessage] = field(default_factory=dict)
+    outbox: dict[tuple[int, int], OutboxMessage] = field(default_factory=dict)
+    """By the number of the event, and the message's place among those of the event."""
 
     def insert(self, commit: Commit) -> None:
         """Add the commit's rows. Raises AccountingBroken for a number that has a row already."""
@@ -44,17 +53,24 @@ class StreamRows:
         numbers += [letter.sequence for letter in commit.dead_letters]
         if any(n in self.effects or n in self.dead_letters for n in numbers):
             raise AccountingBroken(f"a number of {commit.checkpoint.txid} has a row already")
-        self.effects.update({effect.sequence: effect for effect in commit.effects})
+        for effect in commit.effects:
+            self.keep(effect)
         self.dead_letters.update({letter.sequence: letter for letter in commit.dead_letters})
         self.gaps.update({gap.first: gap for gap in commit.gaps})
-        messages = [message for effect in commit.effects for message in effect.messages]
-        self.outbox.update({message.message_id: message for message in messages})
         self.checkpoint = commit.checkpoint
         self.version += 1
 
+    def keep(self, effect: Effect) -> None:
+        self.effects[effect.sequence] = effect
+        for index, message in enumerate(effect.messages):
+            self.outbox[effect.sequence, index] = message
+
 
 class MemoryIngestionStore:
-    """Streams in a dictionary; takes what a table's transaction takes, under the same condition."""
+    """Streams in a dictionary: an IngestionStore and a DeadLetterStore.
+
+    Takes what a table's transaction takes, under the same condition.
+    """
 
     def __init__(self, clock: Clock, rows_max: int = 100) -> None:
         self._clock = clock
@@ -69,17 +85,54 @@ class MemoryIngestionStore:
         rows = self.rows[stream]
         if rows.version != saved.version:
             raise CommitRefused(f"{stream.key}: version {rows.version} stands")
-        if commit.rows > self._rows_max:
-            raise AccountingBroken(f"{commit.rows} rows in one transaction")
+        check_epoch(saved.checkpoint, commit)
+        self._check_size(commit.rows)
         rows.insert(commit)
         return Saved(rows.checkpoint, self._clock(), rows.version)
 
-    async def outbox(self, stream: Stream, limit: int) -> Sequence[OutboxMessage]:
-        return tuple(self.rows[stream].outbox.values())[:limit]
+    async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
+        rows = sorted(self.rows[stream].outbox.items())
+        return [StoredMessage(message, key) for key, message in rows[:limit]]
 
-    async def sent(self, stream: Stream, message_ids: Sequence[str]) -> None:
-        for message_id in message_ids:
-            self.rows[stream].outbox.pop(message_id, None)
+    async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        for stored in messages:
+            self.rows[stream].outbox.pop(stored.key, None)
+
+    # --- dead letters ---
+
+    async def streams(self) -> Sequence[Stream]:
+        begun = [s for s, rows in self.rows.items() if rows.checkpoint or rows.dead_letters]
+        return sorted(begun, key=lambda stream: stream.key)
+
+    async def dead_letters(
+        self, stream: Stream, after: int | None, limit: int
+    ) -> Sequence[StoredDeadLetter]:
+        rows = sorted(self.rows[stream].dead_letters.items())
+        found = [letter for sequence, letter in rows if after is None or sequence > after]
+        return [StoredDeadLetter(stream, letter, letter) for letter in found[:limit]]
+
+    async def dead_letter(self, stream: Stream, sequence: int) -> StoredDeadLetter | None:
+        letter = self.rows[stream].dead_letters.get(sequence)
+        return StoredDeadLetter(stream, letter, letter) if letter else None
+
+    async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
+        check_number(stored.letter, effect)
+        self._check_size(1 + effect.rows)
+        await self.remove(stored)
+        self.rows[stored.stream].keep(effect)
+
+    async def remove(self, stored: StoredDeadLetter) -> None:
+        rows = self.rows[stored.stream]
+        if rows.dead_letters.get(stored.letter.sequence) != stored.version:
+            raise CommitRefused(f"{stored.letter.sequence} is no dead letter any more")
+        del rows.dead_letters[stored.letter.sequence]
+
+    async def gaps(self, stream: Stream, limit: int) -> Sequence[Gap]:
+        return [gap for _, gap in sorted(self.rows[stream].gaps.items())][:limit]
+
+    def _check_size(self, rows: int) -> None:
+        if rows > self._rows_max:
+            raise AccountingBroken(f"{rows} rows in one transaction")
 
 
 class MemoryHubReader:

@@ -200,6 +200,21 @@ def dead_letter(
     )
 
 
+# --- what every store checks before it writes ---------------------------------------------------
+
+
+def check_epoch(standing: Checkpoint | None, commit: Commit) -> None:
+    """Raises Fenced where the standing checkpoint is of a higher epoch than the commit."""
+    if standing is not None and standing.epoch > commit.checkpoint.epoch:
+        raise Fenced(f"epoch {commit.checkpoint.epoch} is over: now it is {standing.epoch}")
+
+
+def check_number(letter: DeadLetter, effect: Effect) -> None:
+    """Raises AccountingBroken where the effect is not of the dead letter's event."""
+    if effect.sequence != letter.sequence:
+        raise AccountingBroken(f"the effect of {effect.sequence} is none of {letter.sequence}")
+
+
 # --- what became of a commit whose reply was lost ---------------------------------------------
 
 
@@ -219,6 +234,5 @@ def fate(commit: Commit, standing: Checkpoint | None) -> Fate:
         return Fate.APPLIED
     if standing == commit.previous:
         return Fate.NOT_APPLIED
-    if standing is not None and standing.epoch > commit.checkpoint.epoch:
-        raise Fenced(f"epoch {commit.checkpoint.epoch} is over: now it is {standing.epoch}")
+    check_epoch(standing, commit)
     return Fate.OVERTAKEN

@@ -10,7 +10,16 @@ from typing import Any, Protocol, TypeVar
 from shared.ingestion.balancing import Claim, Ownership
 from shared.ingestion.breaker import Breaker
 from shared.ingestion.failure_window import Tally
-from shared.ingestion.model import Checkpoint, Commit, Effect, Event, OutboxMessage, Stream
+from shared.ingestion.model import (
+    Checkpoint,
+    Commit,
+    DeadLetter,
+    Effect,
+    Event,
+    Gap,
+    OutboxMessage,
+    Stream,
+)
 from shared.ingestion.survey import Span
 
 T = TypeVar("T")
@@ -29,6 +38,14 @@ class Saved:
     version: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message that is still to be sent; ``key`` is the store's name for its row."""
+
+    message: OutboxMessage
+    key: Any
+
+
 class IngestionStore(Protocol):
     """Remembers each stream's checkpoint, and what became of its events."""
 
@@ -39,17 +56,68 @@ class IngestionStore(Protocol):
     async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
         """Write all of a commit or nothing; answers the checkpoint as it stands then.
 
-        Raises CommitRefused where the checkpoint is not of ``saved.version`` any more, and
-        StoreUnavailable where nobody knows whether it was written.
+        Raises CommitRefused where the checkpoint is not of ``saved.version`` any more, Fenced
+        where it is and has a higher epoch than the commit, AccountingBroken where a number has a
+        row already or the store never takes such a commit, and StoreUnavailable where nobody
+        knows whether it was written.
         """
         ...
 
-    async def outbox(self, stream: Stream, limit: int) -> Sequence[OutboxMessage]:
-        """The messages that are still to be sent, those of earlier events first."""
+    async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
+        """The messages that are still to be sent, those of earlier events first.
+
+        Raises StoreUnavailable.
+        """
         ...
 
-    async def sent(self, stream: Stream, message_ids: Sequence[str]) -> None:
-        """Forget messages that were sent; those that are forgotten already do not matter."""
+    async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        """Forget messages that were sent; those that are forgotten already do not matter.
+
+        Raises StoreUnavailable.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDeadLetter:
+    """A dead letter as it was read; ``version`` is the store's mark of its row."""
+
+    stream: Stream
+    letter: DeadLetter
+    version: Any
+
+
+class DeadLetterStore(Protocol):
+    """What became of the events that failed, over all streams. All raise StoreUnavailable."""
+
+    async def streams(self) -> Sequence[Stream]:
+        """All that have a checkpoint or a dead letter, by key."""
+        ...
+
+    async def dead_letters(
+        self, stream: Stream, after: int | None, limit: int
+    ) -> Sequence[StoredDeadLetter]:
+        """The first so many with a number above ``after`` (None: from the start), by number."""
+        ...
+
+    async def dead_letter(self, stream: Stream, sequence: int) -> StoredDeadLetter | None:
+        """The dead letter of this number, if there is one."""
+        ...
+
+    async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
+        """The dead letter becomes the effect, with its messages, in one transaction.
+
+        Raises CommitRefused where the row changed or is gone (of two who redrive, one does),
+        AccountingBroken where the effect is of another number or fits into no transaction.
+        """
+        ...
+
+    async def remove(self, stored: StoredDeadLetter) -> None:
+        """Give the event up for good. Raises CommitRefused where the row changed or is gone."""
+        ...
+
+    async def gaps(self, stream: Stream, limit: int) -> Sequence[Gap]:
+        """The first so many gaps, by number."""
         ...
 
 

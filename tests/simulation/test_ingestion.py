@@ -37,7 +37,7 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.ingestion.ports import ReadBack, Saved
+from shared.ingestion.ports import ReadBack, Saved, StoredMessage
 from shared.ingestion.survey import Span
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
@@ -87,10 +87,10 @@ class Store(MemoryIngestionStore):
             self.replies += 1
         return answer
 
-    async def sent(self, stream: Stream, message_ids: Sequence[str]) -> None:
+    async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         with failing_as(StoreUnavailable("sent")):
             await pause()
-            await super().sent(stream, message_ids)
+            await super().sent(stream, messages)
             await pause()
 
 

@@ -13,6 +13,6 @@ async def drain(
     messages = await store.outbox(stream, limit)
     if not messages:
         return 0
-    await sender.send(messages)
-    await store.sent(stream, [message.message_id for message in messages])
+    await sender.send([stored.message for stored in messages])
+    await store.sent(stream, messages)
     return len(messages)
