@@ -93,7 +93,31 @@ class PlanCapacity:
     plan: AppServicePlan
 
 
-MetricSource = ServiceBusSubscription | ServiceBusQueue | StorageQueue | PlanCapacity
+@dataclass(frozen=True, slots=True)
+class HubMetric:
+    """A metric that somebody sends to the event hub, as the JSON of the queue ``metrics``."""
+
+
+Aggregation = Literal["average", "total", "minimum", "maximum", "count"]
+
+
+@dataclass(frozen=True, slots=True)
+class AzureMonitorMetric:
+    """A platform metric that a diagnostic setting of ``resource_id`` streams to the event hub.
+
+    Records that differ by dimensions only are summed up. ``time_grain`` is an ISO 8601 duration.
+    """
+
+    resource_id: str
+    metric: str
+    aggregation: Aggregation = "average"
+    time_grain: str = "PT1M"
+
+
+PushedMetric = HubMetric | AzureMonitorMetric
+"""Metrics that come by themselves; all others are read by the collector."""
+
+MetricSource = ServiceBusSubscription | ServiceBusQueue | StorageQueue | PlanCapacity | PushedMetric
 CapacityTarget = AppServicePlan
 
 

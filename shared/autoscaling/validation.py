@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     AppServicePlan,
+    AzureMonitorMetric,
+    HubMetric,
     ManualChange,
     MetricSource,
     Mode,
@@ -28,6 +31,11 @@ WINDOW_SECONDS_MAX = 14_400
 
 CONNECTED = ServiceBusSubscription | ServiceBusQueue | StorageQueue
 COUNTS = ("active", "dead_letter", "scheduled")
+AGGREGATIONS = ("average", "total", "minimum", "maximum", "count")
+RESOURCE_ID = re.compile(
+    rf"/subscriptions/{UUID.pattern}/resourceGroups/[^/]+/providers/[^/]+(/[^/]+/[^/]+)+/?", re.I
+)
+TIME_GRAIN = re.compile(r"PT?\d+[DHM]")
 
 
 def problems(resources: object) -> list[str]:
@@ -150,7 +158,10 @@ def _source(source: MetricSource) -> Iterator[str]:
     if not isinstance(source, MetricSource):
         yield f" = {source!r}: must be a metric source such as ServiceBusQueue"
         return
-    if isinstance(source, PlanCapacity):
+    if isinstance(source, PlanCapacity | HubMetric):
+        return
+    if isinstance(source, AzureMonitorMetric):
+        yield from _azure_monitor(source)
         return
     for key in ("topic", "subscription", "queue", "connection"):
         value = getattr(source, key, "none")
@@ -158,6 +169,18 @@ def _source(source: MetricSource) -> Iterator[str]:
             yield f".{key} = {value!r}: must be a name"
     if not isinstance(source, StorageQueue) and source.count not in COUNTS:
         yield f".count = {source.count!r}: must be one of {', '.join(COUNTS)}"
+
+
+def _azure_monitor(source: AzureMonitorMetric) -> Iterator[str]:
+    if not isinstance(source.resource_id, str) or not RESOURCE_ID.fullmatch(source.resource_id):
+        example = "/subscriptions/…/resourceGroups/…/providers/Microsoft.ServiceBus/namespaces/…"
+        yield f".resource_id = {source.resource_id!r}: must be a resource ID such as {example}"
+    if not isinstance(source.metric, str) or not source.metric:
+        yield f".metric = {source.metric!r}: must be a name such as 'ActiveMessages'"
+    if source.aggregation not in AGGREGATIONS:
+        yield f".aggregation = {source.aggregation!r}: must be one of {', '.join(AGGREGATIONS)}"
+    if not isinstance(source.time_grain, str) or not TIME_GRAIN.fullmatch(source.time_grain):
+        yield f".time_grain = {source.time_grain!r}: must be a duration such as 'PT1M'"
 
 
 def _guards(resource: Resource) -> Iterator[str]:

@@ -11,6 +11,10 @@ class AccountingBroken(IngestionError):
     """A plan that would leave a sequence number out, or count it twice; nothing was written."""
 
 
+class BadEvent(IngestionError):
+    """An event that nobody can make sense of, however often it is tried; a dead letter."""
+
+
 class StreamRecreated(IngestionError):
     """The hub counts from the start again under an old name; a person must say what to do."""
 

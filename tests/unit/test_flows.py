@@ -34,6 +34,7 @@ from shared.autoscaling.model import (
     CapacityTarget,
     Desired,
     EntryKind,
+    HubMetric,
     LogEntry,
     Metric,
     MetricSource,
@@ -453,6 +454,15 @@ async def test_a_source_that_fails_or_hangs_is_skipped_and_never_zero() -> None:
         "hanging": "no answer within 0.05 s",
         "failing": f"ReadFailed: {failing} has no value",
     }
+
+
+async def test_metrics_that_come_by_themselves_are_not_read() -> None:
+    sources: dict[str, MetricSource] = {"backlog": SOURCE, "pushed": HubMetric()}
+    control = MemoryCapacityControl(lambda: NOW, {"plan-1": 2})
+    reader = MemoryReader(lambda: NOW, {SOURCE: 42.0}, control)
+    found = await metric_collector.run([resource(metrics=sources)], reader, 1)
+    assert {m.name for m in found.metrics} == {CAPACITY_METRIC, "backlog"}
+    assert found.failures == ()
 
 
 # --- poison ---

@@ -7,9 +7,11 @@ import pytest
 
 from shared.autoscaling import (
     AppServicePlan,
+    AzureMonitorMetric,
     Cooldown,
     Goal,
     Guards,
+    HubMetric,
     Limits,
     Missing,
     PlanCapacity,
@@ -21,6 +23,16 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.validation import connections, problems
 from tests.builders import SOURCE, plan, resource
+
+WEB_APP = (
+    "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/g"
+    "/providers/Microsoft.Web/serverFarms/my-plan"
+)
+
+
+def test_metrics_that_come_by_themselves_are_sources_too() -> None:
+    pushed = {"backlog": HubMetric(), "cpu": AzureMonitorMetric(WEB_APP.upper(), "CpuPercentage")}
+    assert problems([resource(metrics=pushed)]) == []
 
 
 def test_a_good_declaration_has_no_problems() -> None:
@@ -53,6 +65,19 @@ def test_a_good_declaration_has_no_problems() -> None:
         ({"goal": Goal(late_penalty=-1)}, "goal.late_penalty = -1: must be 0 to 1e+06"),
         ({"service": Service(0)}, "service.rate_per_instance_minute = 0: must be 1e-06 to"),
         ({"metrics": {"backlog": ServiceBusQueue(5)}}, ".queue = 5: must be a name"),  # type: ignore[arg-type]
+        (
+            {"metrics": {"cpu": AzureMonitorMetric("my-plan", "CpuPercentage")}},
+            "metrics['cpu'].resource_id = 'my-plan': must be a resource ID such as",
+        ),
+        ({"metrics": {"cpu": AzureMonitorMetric(WEB_APP, "")}}, "metrics['cpu'].metric = ''"),
+        (
+            {"metrics": {"cpu": AzureMonitorMetric(WEB_APP, "m", "mean")}},  # type: ignore[arg-type]
+            "metrics['cpu'].aggregation = 'mean': must be one of average, total",
+        ),
+        (
+            {"metrics": {"cpu": AzureMonitorMetric(WEB_APP, "m", "total", "1 min")}},
+            "metrics['cpu'].time_grain = '1 min': must be a duration such as 'PT1M'",
+        ),
         ({"metrics": {"capacity": SOURCE}}, "this name is reserved"),
         ({"metrics": {"a/b": SOURCE}}, "metrics['a/b']: the name must match"),
         ({"metrics": {"backlog": "queue"}}, "must be a metric source"),

@@ -13,6 +13,7 @@ from shared.autoscaling.model import (
     Metric,
     MetricSource,
     PlanCapacity,
+    PushedMetric,
     Resource,
 )
 from shared.autoscaling.ports import MetricReader
@@ -53,8 +54,9 @@ async def run(
 
 
 def sources_of(resource: Resource) -> dict[str, MetricSource]:
-    """The declared sources and the capacity of the target itself, which comes first."""
-    return {CAPACITY_METRIC: PlanCapacity(resource.target), **resource.metrics}
+    """The sources that are to be read; the capacity of the target itself comes first."""
+    read = {n: s for n, s in resource.metrics.items() if not isinstance(s, PushedMetric)}
+    return {CAPACITY_METRIC: PlanCapacity(resource.target), **read}
 
 
 async def _read(

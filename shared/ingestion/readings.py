@@ -1,0 +1,149 @@
+"""Readings of metrics: what events bring, who asked for them, and how they are handed on.
+
+They are handed on as the JSON that the queue ``metrics`` carries; that text is all that ingestion
+and autoscaling share.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from shared.ingestion.errors import BadEvent
+from shared.ingestion.model import Effect, OutboxMessage, Stream, message_id
+
+SCHEMA_VERSION = 1
+
+BODY_CHARACTERS_MAX = 30_000
+"""Of one message of the outbox. A table keeps up to 32,768 characters in a property."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One value of one metric of one resource, at the time of its source."""
+
+    resource_name: str
+    name: str
+    time: datetime
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The metric that an aggregate of a platform metric becomes. Grains are ISO 8601 durations."""
+
+    resource_name: str
+    name: str
+    aggregation: str = "average"
+    time_grain: str = "PT1M"
+
+
+@dataclass(frozen=True, slots=True)
+class Interests:
+    """Which metrics somebody asked for.
+
+    ``pushed`` are pairs of resource and name whose readings come as our own JSON; ``monitored``
+    are metrics of Azure Monitor by resource ID and metric, as ``azure_monitor.key`` spells them.
+    """
+
+    pushed: Set[tuple[str, str]] = frozenset()
+    monitored: Mapping[tuple[str, str], tuple[Wanted, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What an event held: readings, how many things nobody asked for, and what is wrong with
+    those that somebody asked for."""
+
+    readings: tuple[Reading, ...] = ()
+    ignored: int = 0
+    rejected: tuple[str, ...] = ()
+
+
+def read_time(text: object) -> datetime:
+    """An ISO 8601 time with a zone, cut to microseconds. Raises BadEvent."""
+    if isinstance(text, str):
+        try:
+            time = datetime.fromisoformat(text)
+            if time.tzinfo is not None:
+                return time.astimezone(UTC)
+        except (ValueError, OverflowError):
+            pass
+    raise BadEvent(f"time is {shown(text)}, an ISO 8601 time with a zone is needed")
+
+
+def read_number(value: object, name: str) -> float:
+    """A finite number of at least 0. Raises BadEvent."""
+    number = math.nan
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:  # JSON knows integers that no float can hold
+            number = math.inf
+    if not math.isfinite(number) or number < 0:
+        raise BadEvent(f"{name} is {shown(value)}, a finite number ≥ 0 is needed")
+    return number
+
+
+def shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# --- handing on -------------------------------------------------------------------------------
+
+
+def to_effect(stream: Stream, sequence: int, decoded: Decoded) -> Effect:
+    """A message for the readings, and a row for what was refused beside them."""
+    refused = json.dumps({"rejected": decoded.rejected}, ensure_ascii=False)
+    return Effect(
+        sequence,
+        value=refused[:BODY_CHARACTERS_MAX] if decoded.rejected else None,
+        messages=tuple(_messages(stream, sequence, decoded.readings)),
+    )
+
+
+def _messages(
+    stream: Stream, sequence: int, readings: Sequence[Reading]
+) -> Iterator[OutboxMessage]:
+    """As few as hold all readings: a message of several is a JSON array, which is sent one by one.
+
+    A message is a row, and a transaction takes only so many: an event can bring thousands.
+    """
+    part: list[str] = []
+    size, first_id = 0, ""
+    for index, reading in enumerate(readings):
+        number = index if len(readings) > 1 else None
+        text = _encode(message_id(stream, sequence, number), reading)
+        if part and size + len(text) > BODY_CHARACTERS_MAX:
+            yield _message(first_id, part)
+            part, size = [], 0
+        if not part:
+            first_id = message_id(stream, sequence, number)
+        part.append(text)
+        size += len(text) + 2
+    if part:
+        yield _message(first_id, part)
+
+
+def _message(first_id: str, texts: Sequence[str]) -> OutboxMessage:
+    return OutboxMessage(first_id, texts[0] if len(texts) == 1 else f"[{','.join(texts)}]")
+
+
+def _encode(identity: str, reading: Reading) -> str:
+    time = reading.time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    fields: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "id": identity,
+        "resource_name": reading.resource_name,
+        "name": reading.name,
+        "value": {"time": time, "value": reading.value},
+    }
+    return json.dumps(fields, separators=(",", ":"))
