@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from croniter import croniter
@@ -120,6 +122,21 @@ def _valid(connection: T | str) -> T:
     if isinstance(connection, str):
         raise SettingsError([connection])
     return connection
+
+
+def add_file(path: Path) -> None:
+    """Add the ``Values`` of a local.settings.json to the environment, which counts before them.
+
+    Raises SettingsError where the file is not one.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))["Values"]
+        pairs = {str(key): str(value) for key, value in values.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        form = 'a JSON object {"Values": {"Name": "text"}} is needed'
+        raise SettingsError([f"{path}: {type(error).__name__}: {error}; {form}"]) from error
+    for key, value in pairs.items():
+        os.environ.setdefault(key, value)
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:

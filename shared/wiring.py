@@ -20,7 +20,7 @@ from shared.messaging.periods import Period
 from shared.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from shared.autoscaling.ports import CapacityControl, MetricReader, StateStore
+    from shared.autoscaling.ports import CapacityControl, MetricReader, Permissions, StateStore
     from shared.messaging.flows.check_queues import CheckOnce
     from shared.messaging.flows.send import BatchSender
     from shared.messaging.ports import ClaimStore, Recompute
@@ -52,6 +52,13 @@ def control() -> CapacityControl:
     from shared.adapters.app_service import AppServiceControl  # noqa: PLC0415  heavy to import
 
     return AppServiceControl(settings())
+
+
+@cache
+def permissions() -> Permissions:
+    from shared.adapters.arm_permissions import ArmPermissions  # noqa: PLC0415  heavy to import
+
+    return ArmPermissions(settings().arm_endpoint)
 
 
 @cache
@@ -119,7 +126,7 @@ async def close() -> None:
     if processing_sender.cache_info().currsize:
         await processing_sender().link.close()
     processing_sender.cache_clear()
-    for adapter in (reader, control, store, queue_check, claims):
+    for adapter in (reader, control, permissions, store, queue_check, claims):
         if adapter.cache_info().currsize:
             await adapter().close()
         adapter.cache_clear()

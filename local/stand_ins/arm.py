@@ -25,6 +25,9 @@ _PLAN = re.compile(
     r"/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/Microsoft\.Web/serverfarms/([^/]+)",
     re.IGNORECASE,
 )
+_PERMISSIONS = re.compile(
+    _PLAN.pattern + r"/providers/Microsoft\.Authorization/permissions", re.IGNORECASE
+)
 _LIST = re.compile(
     r"/subscriptions/([^/]+)(?:/resourceGroups/([^/]+))?/providers/Microsoft\.Web/serverfarms",
     re.IGNORECASE,
@@ -90,6 +93,7 @@ class ArmStandIn(LoopbackServer):
         self._finished: OrderedDict[str, PlanId] = OrderedDict()
         self._puts: deque[PutRecord] = deque(maxlen=PUTS_KEPT_MAX)
         self._operation_count = 0
+        self.permissions: list[dict[str, list[str]]] = [{"actions": ["*"], "notActions": []}]
 
     @property
     def puts(self) -> tuple[PutRecord, ...]:
@@ -118,6 +122,8 @@ class ArmStandIn(LoopbackServer):
             return self._on_plan(request, PlanId(*match.groups()))
         if request.method != "GET":
             return _method_not_allowed(request.method)
+        if _PERMISSIONS.fullmatch(request.path):
+            return Reply(200, json.dumps({"value": self.permissions}))
         if match := _LIST.fullmatch(request.path):
             return self._list(*match.groups())
         if match := _OPERATION.fullmatch(request.path):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from shared.adapters.state_changes import changed_rows, with_rows
+from shared.adapters.state_changes import OVERRIDE_ROW, changed_rows, with_rows
 from shared.autoscaling.errors import ReadFailed, StateConflict
 from shared.autoscaling.model import (
     CapacityTarget,
@@ -56,15 +56,29 @@ class MemoryStateStore:
         for entry in entries:
             self._write(entry)
 
+    async def put_override(
+        self, snapshot: Snapshot, override: Override | None, entry: LogEntry
+    ) -> None:
+        name = snapshot.resource_name
+        row = (name, OVERRIDE_ROW)
+        if self._versions.get(row) != snapshot.version.get(row):
+            raise StateConflict(f"{name}: overridden by somebody else since it was read")
+        self.override(name, override)
+        self._write(entry)
+
     async def record(self, entry: LogEntry) -> None:
         self._write(entry)
 
     def _write(self, entry: LogEntry) -> None:
         self._log[entry.resource_name][entry.time, entry.entry_id] = entry
 
-    async def log(self, resource_name: str, limit: int = 50) -> list[LogEntry]:
+    async def log(
+        self, resource_name: str, limit: int = 50, since: datetime | None = None
+    ) -> list[LogEntry]:
         entries = self._log[resource_name].values()
-        newest_first = sorted(entries, key=_newest_first)
+        newest_first = sorted(
+            (entry for entry in entries if since is None or entry.time >= since), key=_newest_first
+        )
         return newest_first[:limit]
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
@@ -79,6 +93,8 @@ class MemoryStateStore:
         """What a person does to the table by hand."""
         state = self._states.get(resource_name, ScalingState())
         self._states[resource_name] = replace(state, override=override)
+        row = (resource_name, OVERRIDE_ROW)
+        self._versions[row] = self._versions.get(row, 0) + 1
 
 
 def _newest_first(entry: LogEntry) -> tuple[float, int, bool, str]:

@@ -315,6 +315,21 @@ def override_of(row: Mapping[str, Any]) -> Override:
         return Override(Mode.PAUSED, f"the override row is not understood: {error}")
 
 
+def override_row(resource_name: str, override: Override) -> Row:
+    """The row as the control surface writes it."""
+    row = {
+        "PartitionKey": resource_name,
+        "RowKey": OVERRIDE_ROW,
+        "mode": str(override.mode) if override.mode else None,
+        "reason": _text(override.reason),
+        "expires_at": override.expires_at,
+        "freeze_scale_in": override.freeze_scale_in or None,
+        "floor": override.floor,
+        "exact": override.exact,
+    }
+    return {key: value for key, value in row.items() if value is not None}
+
+
 def _flag(value: object) -> bool:
     text = str(value or "").lower()
     if text not in ("", "true", "false"):

@@ -12,7 +12,7 @@ from azure.core import MatchConditions
 from azure.core.exceptions import ResourceNotFoundError
 from azure.data.tables import TableTransactionError, UpdateMode
 
-from shared.adapters.state_changes import changed_rows
+from shared.adapters.state_changes import OVERRIDE_ROW, changed_rows
 from shared.adapters.table_rows import (
     LOG_END,
     LOG_PREFIX,
@@ -21,18 +21,20 @@ from shared.adapters.table_rows import (
     log_entry,
     log_key_start,
     log_row,
+    override_row,
     state_of,
     state_row,
 )
 from shared.adapters.table_service import table_service
 from shared.adapters.transport import server_time
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.model import LogEntry, ScalingState
+from shared.autoscaling.model import LogEntry, Override, ScalingState
 from shared.autoscaling.ports import Snapshot
 from shared.connections import StorageConnection
 
 TABLE_NAME = "Scaling"
 TRANSACTION_ROWS_MAX = 100
+PAGE_ROWS_MAX = 1000
 CONFLICTS = (404, 409, 412)
 """Row gone, row there already, row changed: each means that the snapshot is out of date."""
 
@@ -62,8 +64,22 @@ class TableStateStore:
             for key, value in changed_rows(snapshot.state, state)
         ]
         operations += [("create", log_row(entry)) for entry in entries]
-        if not operations:
-            return
+        if operations:
+            await self._submit(snapshot.resource_name, operations)
+
+    async def put_override(
+        self, snapshot: Snapshot, override: Override | None, entry: LogEntry
+    ) -> None:
+        name, etag = snapshot.resource_name, snapshot.version.get(OVERRIDE_ROW)
+        operations: list[Operation] = [("create", log_row(entry))]
+        if override is not None:
+            operations.append(_guarded(override_row(name, override), etag))
+        elif etag is not None:
+            row = {"PartitionKey": name, "RowKey": OVERRIDE_ROW}
+            operations.append(("delete", row, _unchanged(etag)))
+        await self._submit(name, operations)
+
+    async def _submit(self, resource_name: str, operations: list[Operation]) -> None:
         try:
             await self._table.submit_transaction(operations)
         except TableTransactionError as error:
@@ -71,7 +87,7 @@ class TableStateStore:
                 # Who lost together must not come back together.
                 pause_seconds = random.uniform(0, CONFLICT_PAUSE_SECONDS_MAX)  # noqa: S311
                 await asyncio.sleep(pause_seconds)
-                raise StateConflict(f"{snapshot.resource_name}: changed since read") from error
+                raise StateConflict(f"{resource_name}: changed since read") from error
             raise
 
     async def record(self, entry: LogEntry) -> None:
@@ -82,9 +98,12 @@ class TableStateStore:
             await self._create_table()
             await self._table.upsert_entity(row, mode=UpdateMode.REPLACE)
 
-    async def log(self, resource_name: str, limit: int = 50) -> list[LogEntry]:
+    async def log(
+        self, resource_name: str, limit: int = 50, since: datetime | None = None
+    ) -> list[LogEntry]:
         query = "PartitionKey eq @resource and RowKey ge @start and RowKey lt @end"
-        keys = {"resource": resource_name, "start": LOG_PREFIX, "end": LOG_END}
+        end = LOG_END if since is None else log_key_start(since) + "~"
+        keys = {"resource": resource_name, "start": LOG_PREFIX, "end": end}
         return [log_entry(row) for row in await self._query(query, keys, limit)]
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
@@ -113,7 +132,7 @@ class TableStateStore:
         self, query: str, parameters: Mapping[str, str], limit: int | None
     ) -> list[Any]:
         pages = self._table.query_entities(
-            query, parameters=dict(parameters), results_per_page=limit
+            query, parameters=dict(parameters), results_per_page=limit and min(limit, PAGE_ROWS_MAX)
         ).by_page()
         rows: list[Any] = []
         async for page in pages:
@@ -129,5 +148,8 @@ class TableStateStore:
 def _guarded(row: Row, etag: str | None) -> Operation:
     if etag is None:
         return ("create", row)
-    guard = {"mode": UpdateMode.REPLACE, "etag": etag}
-    return ("update", row, {**guard, "match_condition": MatchConditions.IfNotModified})
+    return ("update", row, {"mode": UpdateMode.REPLACE, **_unchanged(etag)})
+
+
+def _unchanged(etag: str) -> Mapping[str, Any]:
+    return {"etag": etag, "match_condition": MatchConditions.IfNotModified}

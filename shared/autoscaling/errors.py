@@ -15,6 +15,10 @@ class UnknownResource(BadMessage):
     """A message for a resource that scaling_rules.py does not declare."""
 
 
+class OverrideRefused(AutoscalingError):
+    """What a person asked for cannot be; it says what would do."""
+
+
 class StateConflict(AutoscalingError):
     """Somebody else changed the rows that were read; read again and decide again."""
 

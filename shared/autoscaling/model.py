@@ -481,6 +481,7 @@ class EntryKind(StrEnum):
     RESENT = "resent"
     REOPENED = "reopened"
     MANUAL_CHANGE = "manual_change"
+    OVERRIDE = "override"
     POISON = "poison"
 
 

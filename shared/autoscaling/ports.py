@@ -12,6 +12,7 @@ from shared.autoscaling.model import (
     LogEntry,
     MetricSource,
     MetricValue,
+    Override,
     ScalingState,
 )
 
@@ -42,12 +43,23 @@ class StateStore(Protocol):
         """
         ...
 
+    async def put_override(
+        self, snapshot: Snapshot, override: Override | None, entry: LogEntry
+    ) -> None:
+        """Replace a person's word, or take it back with None, and write the entry: both or none.
+
+        Raises StateConflict where the override has changed since the snapshot.
+        """
+        ...
+
     async def record(self, entry: LogEntry) -> None:
         """Write one entry, whether or not it is there already."""
         ...
 
-    async def log(self, resource_name: str, limit: int = 50) -> list[LogEntry]:
-        """The newest entries, newest first."""
+    async def log(
+        self, resource_name: str, limit: int = 50, since: datetime | None = None
+    ) -> list[LogEntry]:
+        """The newest entries, newest first; none from before ``since``."""
         ...
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
@@ -76,6 +88,16 @@ class CapacityControl(Protocol):
 
     async def change(self, target: CapacityTarget, capacity: int) -> None:
         """Set the capacity and wait until that is done. Raises CapacityDelayed, CapacityRefused."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Permissions(Protocol):
+    """Knows what the app's identity may do."""
+
+    async def lacking(self, target: CapacityTarget) -> Sequence[str]:
+        """The actions that scaling the target takes and the identity does not have."""
         ...
 
     async def close(self) -> None: ...

@@ -17,11 +17,13 @@ from local.stand_ins.plans import P1V3, Plan, PlanId
 from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn, refusal
 from shared import settings
 from shared.adapters.app_service import AppServiceControl
+from shared.adapters.arm_permissions import ArmPermissions
 from shared.adapters.readers import AzureReader
 from shared.adapters.transport import is_loopback
 from shared.autoscaling import PlanCapacity, ServiceBusQueue, ServiceBusSubscription, StorageQueue
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFailed
 from shared.autoscaling.model import MetricSource
+from shared.autoscaling.permissions import NEEDED
 from shared.settings import Settings, SettingsError
 from tests.builders import plan
 
@@ -53,6 +55,19 @@ async def test_capacity_is_read_with_the_servers_time(control: AppServiceControl
     found = await control.read(plan())
     assert found.value == 2
     assert abs(found.time - datetime.now(UTC)) < timedelta(seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("actions", "lacking"),
+    [(["*"], []), (["*/read"], ["Microsoft.Web/serverfarms/write"]), ([], [*NEEDED])],
+)
+async def test_the_identitys_permissions_on_the_plan_are_asked_of_azure(
+    arm: ArmStandIn, actions: list[str], lacking: list[str]
+) -> None:
+    arm.permissions = [{"actions": actions, "notActions": []}]
+    permissions = ArmPermissions(arm.base_url)
+    assert await permissions.lacking(plan()) == lacking
+    await permissions.close()
 
 
 async def test_capacity_is_changed_and_the_rest_of_the_plan_is_not(

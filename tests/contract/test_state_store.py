@@ -24,6 +24,8 @@ from shared.autoscaling.model import (
     Lessons,
     LogEntry,
     MetricValue,
+    Mode,
+    Override,
     Recommendation,
     ScalingState,
 )
@@ -116,6 +118,50 @@ async def test_a_race_for_the_same_row_has_one_winner(store: StateStore, name: s
         await store.commit(fourth, replace(fourth.state, desired=desired(target=9)))
     assert [e.entry_id for e in await store.log(name)] == ["a-1"]
     assert (await store.load(name)).state.desired == desired()
+
+
+async def test_an_override_stands_until_it_is_taken_back_each_with_its_line(
+    store: StateStore, name: str
+) -> None:
+    paused = Override(Mode.PAUSED, "incident 42", NOW + timedelta(hours=2))
+    floor = Override(reason="sale", floor=3, freeze_scale_in=True)
+    for entry_id, override in (("o-1", paused), ("o-2", floor), ("o-3", None), ("o-4", None)):
+        line = entry(name, entry_id, kind=EntryKind.OVERRIDE)
+        await store.put_override(await store.load(name), override, line)
+        assert (await store.load(name)).state.override == override
+    assert {e.entry_id for e in await store.log(name)} == {"o-1", "o-2", "o-3", "o-4"}
+
+
+async def test_of_two_words_on_one_snapshot_the_later_is_refused(
+    store: StateStore, name: str
+) -> None:
+    paused = Override(Mode.PAUSED, "first")
+    for override in (paused, None):
+        first, second = await store.load(name), await store.load(name)
+        await store.put_override(first, override, entry(name, f"o-{override}"[:5]))
+        with pytest.raises(StateConflict):
+            await store.put_override(second, Override(Mode.DRY_RUN, "second"), entry(name, "o-9"))
+        assert (await store.load(name)).state.override == override
+    assert "o-9" not in {e.entry_id for e in await store.log(name)}
+
+
+async def test_a_decision_does_not_fight_with_a_word_said_meanwhile(
+    store: StateStore, name: str
+) -> None:
+    snapshot = await store.load(name)
+    paused = Override(Mode.PAUSED, "now")
+    await store.put_override(snapshot, paused, entry(name, "o-1", kind=EntryKind.OVERRIDE))
+    await store.commit(snapshot, FULL, [entry(name)])
+    assert (await store.load(name)).state == replace(FULL, override=paused)
+
+
+async def test_the_log_since_a_time(store: StateStore, name: str) -> None:
+    for number in range(5):
+        line = entry(name, f"a-{number}", time=NOW + timedelta(seconds=number))
+        await store.record(line)
+    found = await store.log(name, since=NOW + timedelta(seconds=2))
+    assert [e.entry_id for e in found] == ["a-4", "a-3", "a-2"]
+    assert [e.entry_id for e in await store.log(name, 1, since=NOW)] == ["a-4"]
 
 
 async def test_many_racers_lose_no_write(store: StateStore, name: str) -> None:

@@ -1,0 +1,188 @@
+"""``python -m shared.autoscaling``: see what is decided and why, and put in a word.
+
+Settings are those of the environment, then those of ``local.settings.json`` in the folder, or of
+``--settings FILE``. Exit code 0: done; 1: refused, or something is wrong; 2: settings or rules.
+A shell of its own, hence above all layers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import getpass
+import json
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shared import settings, wiring
+from shared.autoscaling import console
+from shared.autoscaling.errors import AutoscalingError
+from shared.autoscaling.flows import connected, control, declared, preview, status
+from shared.autoscaling.model import Mode, Override, Resource
+from shared.autoscaling.overriding import Change, duration
+
+DONE, REFUSED, WRONG = 0, 1, 2
+LOCAL_SETTINGS = Path("local.settings.json")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says, and print what came of it."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.settings or LOCAL_SETTINGS.exists():
+            settings.add_file(options.settings or LOCAL_SETTINGS)
+        answer, code = asyncio.run(_run(options))
+    except settings.SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return WRONG
+    except AutoscalingError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return REFUSED
+    except Exception as error:  # the client libraries: a person wants one line
+        sys.stderr.write(f"error: {type(error).__name__}: {str(error).splitlines()[0]}\n")
+        return REFUSED
+    if options.json:
+        sys.stdout.write(f"{json.dumps(answer, indent=2)}\n")
+    else:
+        options.show(answer)
+    return code
+
+
+async def _run(options: argparse.Namespace) -> tuple[Any, int]:
+    try:
+        answer = await options.run(options)
+    finally:
+        await wiring.close()
+    failed = isinstance(answer, dict) and answer.get("ok") is False
+    return answer, REFUSED if failed else DONE
+
+
+# --- commands ---------------------------------------------------------------------------------
+
+
+async def _status(options: argparse.Namespace) -> Any:
+    return await status.run(_named(options), wiring.store())
+
+
+async def _decisions(options: argparse.Namespace) -> Any:
+    return await status.decisions(_one(options), wiring.store(), options.limit)
+
+
+async def _dry_run(options: argparse.Namespace) -> Any:
+    patience = wiring.settings().source_timeout_seconds
+    reader = wiring.reader()
+    return [
+        (await preview.run(resource, wiring.store(), reader, patience)).shown()
+        for resource in _named(options)
+    ]
+
+
+async def _validate(options: argparse.Namespace) -> Any:
+    resources = list(wiring.resources().values())
+    if not options.connect:
+        return {"ok": True, "resources": [resource.name for resource in resources], "checks": []}
+    patience = wiring.settings().source_timeout_seconds
+    access = (wiring.reader(), wiring.permissions(), wiring.store())
+    checks = await connected.run(resources, *access, patience)
+    return {
+        "ok": all(check["ok"] for check in checks),
+        "resources": [resource.name for resource in resources],
+        "checks": checks,
+    }
+
+
+async def _pause(options: argparse.Namespace) -> Any:
+    return await _change(options, Override(Mode.PAUSED, options.reason))
+
+
+async def _set(options: argparse.Namespace) -> Any:
+    wanted = Override(
+        mode=Mode(options.mode) if options.mode else None,
+        reason=options.reason,
+        freeze_scale_in=options.freeze_in,
+        floor=options.floor,
+        exact=options.exact,
+    )
+    return await _change(options, wanted)
+
+
+async def _clear(options: argparse.Namespace) -> Any:
+    return await _change(options, None)
+
+
+async def _change(options: argparse.Namespace, override: Override | None) -> Any:
+    lasts = duration(options.lasts) if getattr(options, "lasts", None) else None
+    change = Change(override, options.by, uuid.uuid4().hex, lasts)
+    resource = _one(options)
+    line = await control.run(resource, change, wiring.store())
+    return {"ok": True, "resource": resource.name, "said": line.reason}
+
+
+def _named(options: argparse.Namespace) -> Sequence[Resource]:
+    known = wiring.resources()
+    return [declared.find(known, options.resource)] if options.resource else list(known.values())
+
+
+def _one(options: argparse.Namespace) -> Resource:
+    """The resource named; where there is but one it need not be."""
+    found = _named(options)
+    return found[0] if len(found) == 1 else declared.find(wiring.resources(), "")
+
+
+# --- command line -----------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m shared.autoscaling", description=__doc__)
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="in the form of " + LOCAL)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _command(commands, "status", _status, console.status, "each resource as it stands")
+    told = _command(commands, "decisions", _decisions, console.decisions, "the newest log lines")
+    told.add_argument("--limit", type=int, default=20)
+    told.add_argument("--why", action="store_const", dest="show", const=console.reasons,
+                      help="with every rule's wish, what limited it, and the numbers")  # fmt: skip
+    _command(commands, "dry-run", _dry_run, console.previews, "what would be decided right now")
+    check = _command(commands, "validate", _validate, console.checks, "check rules and settings")
+    check.add_argument("--connect", action="store_true", help="and every source and permission")
+    _reasoned(_command(commands, "pause", _pause, console.said, "decide nothing for a while"))
+    _signed(_command(commands, "resume", _clear, console.said, "back to the rules"))
+    overrides = commands.add_parser("override", help="put in a word over the rules")
+    _override(overrides.add_subparsers(required=True, metavar="set|clear"))
+    return parser
+
+
+def _override(commands: Any) -> None:
+    words = _command(commands, "set", _set, console.said, "in place of what was said before")
+    words.add_argument("--floor", type=int, metavar="N", help="at least N instances")
+    words.add_argument("--exact", type=int, metavar="N", help="exactly N, cooldown or not")
+    words.add_argument("--freeze-in", action="store_true", help="no scale-in")
+    words.add_argument("--mode", choices=[str(mode) for mode in Mode])
+    _reasoned(words)
+    _signed(_command(commands, "clear", _clear, console.said, "back to the rules"))
+
+
+def _command(commands: Any, name: str, run: Any, show: Any, told: str) -> Any:
+    parser = commands.add_parser(name, help=told, description=told)
+    parser.add_argument("resource", nargs="?", help="as scaling_rules.py names it")
+    parser.add_argument("--json", action="store_true")
+    parser.set_defaults(run=run, show=show)
+    return parser
+
+
+def _reasoned(parser: Any) -> None:
+    parser.add_argument("--reason", required=True, help="for the decision log")
+    parser.add_argument("--for", dest="lasts", metavar="2h", help="such as 90m, 2h, 1d; or forever")
+    _signed(parser)
+
+
+def _signed(parser: Any) -> None:
+    parser.add_argument("--by", default=getpass.getuser(), help="who says so (%(default)s)")
+
+
+LOCAL = "local.settings.json"
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""What the command line prints for people: tables by rich. Takes what ``presenting`` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Shown = Mapping[str, Any]
+UNKNOWN = "?"
+
+
+def status(resources: Sequence[Shown]) -> None:
+    table = _table("resource", "instances", "desired", "mode", "metrics", "as of")
+    for shown in resources:
+        desired = shown["desired"]
+        table.add_row(
+            shown["name"],
+            _said(shown["capacity"]),
+            f"{desired['target']} ({desired['status']})" if desired else UNKNOWN,
+            Text(_mode(shown)),
+            Text("\n".join(_metric(metric) for metric in shown["metrics"])),
+            shown["as_of"],
+        )
+    _print(table)
+    for shown in resources:
+        if shown["newest"]:
+            _print(Text(f"{shown['name']}: {shown['newest']['reason']}"))
+
+
+def decisions(lines: Sequence[Shown]) -> None:
+    table = _table("time", "kind", "instances", "why")
+    for line in lines:
+        table.add_row(line["time"], line["kind"], _change(line), Text(line["reason"]))
+    _print(table)
+
+
+def reasons(lines: Sequence[Shown]) -> None:
+    """Each line with every rule's wish, what limited it, and the numbers behind."""
+    for line in lines:
+        head = f"{line['time']}  {line['kind']}  {_change(line)}  {line['reason']}"
+        _print(Text(head, style="bold" if line["applies"] else ""))
+        _print(Text("\n".join(f"    {part}" for part in _parts(line))))
+
+
+def previews(shown: Sequence[Shown]) -> None:
+    for preview in shown:
+        _print(Text(f"{preview['resource']}: {_change(preview)}  {preview['reason']}"))
+        for reading in preview["readings"]:
+            _print(Text(f"    {reading['name']} = {reading['value']:g}"))
+        for failure in preview["failures"]:
+            _print(Text(f"    {failure['name']}: {failure['reason']}", style="red"))
+        _print(Text("\n".join(f"    {part}" for part in _parts(preview))))
+
+
+def checks(answer: Shown) -> None:
+    _print(Text(f"scaling_rules.py and settings: sound ({', '.join(answer['resources'])})"))
+    if not answer["checks"]:
+        return
+    table = _table("resource", "what", "", "answer")
+    for check in answer["checks"]:
+        mark = Text("ok", style="green") if check["ok"] else Text("failed", style="red")
+        table.add_row(check["resource"], check["what"], mark, Text(check["told"]))
+    _print(table)
+
+
+def said(answer: Shown) -> None:
+    _print(Text(f"{answer['resource']}: {answer['said']}"))
+
+
+def _mode(shown: Shown) -> str:
+    override = shown["override"]
+    if override is None:
+        return str(shown["mode"])
+    return f"{override['said']} ({override['reason']})"
+
+
+def _metric(metric: Shown) -> str:
+    if metric["value"] is None:
+        return f"{metric['name']} never seen"
+    stale = f", {metric['age_seconds']:.0f} s old" if metric["stale"] else ""
+    return f"{metric['name']} {metric['value']:g}{stale}"
+
+
+def _parts(line: Shown) -> Iterable[str]:
+    for candidate in line["candidates"]:
+        yield f"{candidate['rule']} wants {candidate['capacity']}: {candidate['reason']}"
+    if line["limited_by"]:
+        yield f"limited by {', '.join(line['limited_by'])}"
+    if line["counterfactual"]:
+        yield line["counterfactual"]
+    if line["evidence"]:
+        yield ", ".join(f"{key} {_said(value)}" for key, value in line["evidence"].items())
+
+
+def _change(line: Shown) -> str:
+    if line["current"] is None and line["desired"] is None:
+        return ""
+    if line["current"] == line["desired"]:
+        return _said(line["current"])
+    return f"{_said(line['current'])} → {_said(line['desired'])}"
+
+
+def _said(value: object) -> str:
+    if value is None:
+        return UNKNOWN
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="dim")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _print(shown: object) -> None:
+    Console(highlight=False).print(shown)

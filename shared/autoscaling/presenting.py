@@ -1,0 +1,188 @@
+"""What people and pages are shown of a resource, as plain values for JSON. Pure.
+
+Times are ISO 8601 text in UTC, durations seconds; what is not known is None, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from shared.autoscaling.decide import effective_mode, effective_override, known_capacity
+from shared.autoscaling.messages import format_time
+from shared.autoscaling.model import (
+    Decision,
+    Desired,
+    History,
+    LogEntry,
+    Metric,
+    MetricSource,
+    MetricValue,
+    Override,
+    Recommendation,
+    Resource,
+    ScalingState,
+)
+from shared.autoscaling.overriding import described
+from shared.autoscaling.ports import Snapshot
+
+Shown = dict[str, Any]
+
+
+def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> Shown:
+    """A resource as it stands: capacity, wish, mode, override, metrics, the newest log line."""
+    state, now = snapshot.state, snapshot.read_at
+    mode, mode_reason = effective_mode(resource, state, now)
+    known = known_capacity(state)
+    return {
+        "name": resource.name,
+        "target": asdict(resource.target),
+        "limits": asdict(resource.limits),
+        "as_of": format_time(now),
+        "capacity": int(known.value) if known else None,
+        "capacity_at": format_time(known.time) if known else None,
+        "desired": _desired(state.desired),
+        "mode": str(mode),
+        "mode_reason": mode_reason,
+        "override": _override(state, now),
+        "metrics": list(_metrics(resource, state, now)),
+        "newest": decision_line(newest) if newest else None,
+    }
+
+
+def decision_line(entry: LogEntry) -> Shown:
+    """One line of the log, whole: what every rule wanted, what limited it, the evidence."""
+    return {
+        "id": entry.entry_id,
+        "time": format_time(entry.time),
+        "kind": str(entry.kind),
+        "current": entry.current,
+        "desired": entry.desired,
+        "epoch": entry.epoch,
+        "applies": entry.applies,
+        "reason": entry.reason,
+        "limited_by": list(entry.limited_by),
+        "candidates": [_candidate(candidate) for candidate in entry.candidates],
+        "evidence": dict(entry.evidence),
+        "counterfactual": str(entry.counterfactual),
+        "metric": entry.metric or None,
+        "value": entry.value,
+    }
+
+
+def decision(made: Decision) -> Shown:
+    return {
+        "resource": made.resource_name,
+        "time": format_time(made.time),
+        "current": made.current,
+        "desired": made.desired,
+        "applies": made.applies,
+        "reason": made.reason,
+        "limited_by": list(made.limited_by),
+        "candidates": [_candidate(candidate) for candidate in made.candidates],
+        "evidence": dict(made.evidence),
+        "counterfactual": str(made.counterfactual),
+    }
+
+
+def reading(metric: Metric) -> Shown:
+    value = metric.value
+    return {"name": metric.name, "value": value.value, "time": format_time(value.time)}
+
+
+def points(entries: Iterable[LogEntry], step_seconds: float) -> list[Shown]:
+    """Capacity and metrics over time, oldest first: the newest decision of every step.
+
+    Each has ``time, capacity, desired, metrics {name: value}, age_minutes``; the age of the oldest
+    item is what the rule's own numbers say of it, backlog over arrivals, or None.
+    """
+    steps: dict[int, Shown] = {}
+    for entry in sorted(entries, key=lambda e: e.time):
+        if entry.current is None or not entry.metric:
+            continue
+        step = steps.setdefault(int(entry.time.timestamp() // step_seconds), {"metrics": {}})
+        step["metrics"][entry.metric] = entry.value
+        step |= {
+            "time": format_time(entry.time),
+            "capacity": entry.current,
+            "desired": entry.desired,
+            "age_minutes": age_minutes(entry.evidence),
+        }
+    return list(steps.values())
+
+
+def age_minutes(evidence: Mapping[str, Any]) -> float | None:
+    """Little's law: what waits came in during the last backlog ÷ arrivals minutes."""
+    backlog, arrivals = evidence.get("backlog"), evidence.get("arrivals_per_minute")
+    if type(backlog) not in (int, float) or type(arrivals) not in (int, float):
+        return None
+    if not backlog:
+        return 0.0
+    return float(backlog) / float(arrivals) if arrivals else None
+
+
+def _candidate(candidate: Recommendation) -> Shown:
+    return {
+        "rule": candidate.rule,
+        "capacity": candidate.capacity,
+        "reason": candidate.reason,
+        "evidence": dict(candidate.evidence),
+        "counterfactual": str(candidate.counterfactual),
+    }
+
+
+def _desired(desired: Desired | None) -> Shown | None:
+    if desired is None:
+        return None
+    return {
+        "target": desired.target,
+        "epoch": desired.epoch,
+        "status": str(desired.status),
+        "reason": desired.reason,
+        "requested_at": format_time(desired.requested_at),
+        "attempts": desired.attempts,
+        "last_error": desired.last_error or None,
+    }
+
+
+def _override(state: ScalingState, now: datetime) -> Shown | None:
+    """As it is in force; one that has expired is none."""
+    override: Override | None = effective_override(state, now)
+    if override is None:
+        return None
+    return {
+        "said": described(override),
+        "reason": override.reason,
+        "mode": str(override.mode) if override.mode else None,
+        "exact": override.exact,
+        "floor": override.floor,
+        "freeze_scale_in": override.freeze_scale_in,
+        "expires_at": format_time(override.expires_at) if override.expires_at else None,
+    }
+
+
+def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable[Shown]:
+    for name, source in resource.metrics.items():
+        latest = _latest(state.histories.get(name, History()))
+        age = (now - latest.time).total_seconds() if latest else None
+        after = resource.guards.missing_for(name).after_seconds
+        yield {
+            "name": name,
+            "source": _source(source),
+            "value": latest.value if latest else None,
+            "time": format_time(latest.time) if latest else None,
+            "age_seconds": age,
+            "stale": age is None or age > after,
+        }
+
+
+def _latest(history: History) -> MetricValue | None:
+    return history.samples[-1] if history.samples else None
+
+
+def _source(source: MetricSource) -> str:
+    fields = asdict(source)
+    fields.pop("connection", None)
+    return f"{type(source).__name__} {'/'.join(str(value) for value in fields.values())}"

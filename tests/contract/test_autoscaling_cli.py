@@ -1,0 +1,120 @@
+"""The command line for people, against Azurite and the stand-ins of Azure's services."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.amqp.administration import service_bus
+from local.azurite import Azurite
+from local.stand_ins.arm import ArmStandIn
+from local.stand_ins.plans import P1V3, Plan, PlanId
+from shared import wiring
+from shared.autoscaling.__main__ import DONE, REFUSED, WRONG, main
+from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
+from tests.unit.test_settings import SINGLE
+
+Run = Callable[..., Coroutine[Any, Any, int]]
+
+
+@pytest.fixture
+async def arm() -> AsyncIterator[ArmStandIn]:
+    plan = PlanId(SINGLE["SubscriptionId"], SINGLE["ResourceGroup"], SINGLE["ResourceToScale"])
+    async with ArmStandIn([Plan(plan, capacity=2, sku=P1V3)]) as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+async def run(arm: ArmStandIn, azurite: Azurite, tmp_path: Path) -> AsyncIterator[Run]:
+    """The command line with a settings file and an environment that has nothing of ours."""
+    kept = dict(os.environ)
+    async with service_bus() as bus:
+        bus.amqp.namespace.declare_topic(SINGLE["Topic"])
+        bus.amqp.namespace.declare_subscription(SINGLE["Topic"], SINGLE["Subscription"])
+        values = {
+            **SINGLE,
+            "AzureWebJobsStorage": azurite.connection_string,
+            "ServiceBusConnection": bus.administration.connection_string,
+            "ArmEndpoint": arm.base_url,
+        }
+        file = tmp_path / "local.settings.json"
+        file.write_text(json.dumps({"Values": values}), encoding="utf-8")
+
+        async def _run(*arguments: str) -> int:
+            return await asyncio.to_thread(main, ["--settings", str(file), *arguments])
+
+        yield _run
+    os.environ.clear()
+    os.environ.update(kept)
+    await wiring.close()
+
+
+async def test_a_word_is_put_in_seen_and_taken_back(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = ("--floor", "3", "--freeze-in", "--reason", "[sale]", "--for", "2h", "--by", "anna")
+    assert await run("override", "set", *said) == DONE
+    assert "at least 3, no scale-in until" in capsys.readouterr().out
+    assert await run("status", "--json") == DONE
+    (status,) = json.loads(capsys.readouterr().out)
+    assert (status["override"]["floor"], status["override"]["reason"]) == (3, "[sale]")
+    assert await run("resume", "plan-1", "--by", "ben") == DONE
+    capsys.readouterr()
+    assert await run("decisions") == DONE
+    log = " ".join(capsys.readouterr().out.split())
+    assert "by anna: [sale]" in log
+    assert "back to the rules by ben" in log
+
+
+async def test_what_would_be_decided_now_and_why(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run("dry-run", "--json") == DONE
+    (preview,) = json.loads(capsys.readouterr().out)
+    assert (preview["current"], preview["desired"]) == (2, 2)
+    assert {reading["name"] for reading in preview["readings"]} > {CAPACITY_METRIC}
+    for metric in preview["readings"] * 2:
+        value = MetricValue(datetime.fromisoformat(metric["time"]), metric["value"])
+        sample = Metric("plan-1", metric["name"], value)
+        await scaling_logic.run(sample, wiring.resources(), wiring.store())
+    await wiring.close()
+    assert await run("decisions", "plan-1", "--why") == DONE
+    assert "wants 2:" in capsys.readouterr().out
+    assert await run("dry-run", "plan-1") == DONE
+    assert "capacity = 2" in capsys.readouterr().out
+
+
+async def test_validate_tries_every_source_and_permission(
+    run: Run, arm: ArmStandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run("validate", "--connect") == DONE
+    assert "may be read and changed" in capsys.readouterr().out
+    arm.permissions = [{"actions": ["*/read"], "notActions": []}]
+    assert await run("validate", "--connect", "--json") == REFUSED
+    failed = [c for c in json.loads(capsys.readouterr().out)["checks"] if not c["ok"]]
+    assert [c["what"] for c in failed] == ["plan plan-1"]
+    assert "Microsoft.Web/serverfarms/write" in failed[0]["told"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["pause", "plan-9", "--reason", "x"], REFUSED, "known: plan-1"),
+        (["pause", "--reason", "x", "--for", "soon"], REFUSED, "90m, 2h or 1d12h"),
+        (["override", "set", "--exact", "99", "--reason", "x"], REFUSED, "must be 1 to"),
+        (["--settings", "nowhere.json", "status"], WRONG, "nowhere.json"),
+    ],
+)
+async def test_what_cannot_be_is_said_in_one_line(
+    run: Run, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
+) -> None:
+    assert await run(*arguments) == code
+    assert said in capsys.readouterr().err
