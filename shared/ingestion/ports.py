@@ -148,6 +148,39 @@ class HubReader(Protocol):
         ...
 
 
+class HubPartitions(Protocol):
+    """The partitions that a hub has right now."""
+
+    async def partition_ids(self) -> tuple[str, ...]:
+        """Raises HubUnavailable."""
+        ...
+
+
+class PartitionReceiver(Protocol):
+    """Delivers a partition's events to one reader, as long as nobody reads under a higher epoch."""
+
+    async def receive(
+        self,
+        partition_id: str,
+        after: int | None,
+        epoch: int,
+        deliver: Callable[[Sequence[Event]], Awaitable[None]],
+    ) -> None:
+        """Deliver batch after batch of what follows ``after`` (None: of all there is), the next
+        one when the last one is done with; an empty one now and then while nothing comes.
+
+        Never returns. Raises HubUnavailable, also where somebody else took the partition over, and
+        whatever ``deliver`` raises.
+        """
+        ...
+
+
+class Pause(Protocol):
+    """Waits before another attempt, the longer the more of them have failed in a row."""
+
+    async def __call__(self, failures: int) -> None: ...
+
+
 class Retrying(Protocol):
     """Tries again, a bounded number of times, with growing and random delays."""
 

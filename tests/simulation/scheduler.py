@@ -51,9 +51,9 @@ class Scheduler:
 
     def step(self) -> None:
         """Wake one task."""
-        if not self.tasks:
+        task = self.choose()
+        if task is None:
             return
-        task = self.random.choice(self.tasks)
         try:
             fault = None if task.sheltered else self._fault()
             task.sheltered = task.work.throw(fault) if fault else task.work.send(None)
@@ -61,6 +61,10 @@ class Scheduler:
             self._end(task, stop.value, None)
         except (Exception, Crash) as error:
             self._end(task, None, error)
+
+    def choose(self) -> Task | None:
+        """Whose turn it is; None where nobody can go on."""
+        return self.random.choice(self.tasks) if self.tasks else None
 
     def run_until_idle(self) -> None:
         while self.tasks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,14 +10,13 @@ from datetime import timedelta
 import pytest
 
 from shared.adapters.ingestion_memory import MemoryOwnershipStore
-from shared.ingestion.balancing import Claim, Ownership, View, plan
-from shared.ingestion.errors import ClaimLost
+from shared.ingestion.balancing import Claim, Ownership
+from shared.ingestion.flows.balance import Balancer
 from shared.ingestion.ports import SeenOwners
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
+from tests.simulation.seeds import seeds
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", "100"))
-ONLY = os.environ.get("SIMULATION_SEED")
 CYCLE_SECONDS = 5
 
 
@@ -85,12 +83,13 @@ class World:
                 await pause(sheltered=True)
 
     async def cycle(self, me: str) -> None:
-        seen = await self.store.owners()
-        ids = tuple(str(n) for n in range(self.partitions))
-        found = plan(View(ids, seen.rows), me, seen.read_at)
-        for claim in (*found.renewals, *([found.claim] if found.claim else [])):
-            with suppress(ClaimLost):
-                await self.store.write(claim)
+        await Balancer(me, self.store, self, self.committed_epoch).cycle()
+
+    async def partition_ids(self) -> tuple[str, ...]:
+        return tuple(str(n) for n in range(self.partitions))
+
+    async def committed_epoch(self, _partition_id: str) -> int:
+        return 0
 
     def run(self, seconds: float) -> None:
         end = self.now + timedelta(seconds=seconds)
@@ -114,7 +113,7 @@ def check_epochs(world: World) -> None:
     assert all(len(names) == 1 for names in owners.values()), f"seed {world.seed}: {owners}"
 
 
-@pytest.mark.parametrize("seed", [int(ONLY)] if ONLY else range(SEEDS))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_balanced_within_one_once_faults_stop_and_one_owner_per_epoch(seed: int) -> None:
     world = World(seed, fault_rate=0.03)
     world.run(60)

@@ -1,0 +1,99 @@
+"""A processor: balance, and read exactly the partitions that are mine, each under its epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from shared.ingestion.balancing import Ownership
+from shared.ingestion.errors import Fenced, HubUnavailable, StoreUnavailable
+from shared.ingestion.flows.balance import Balancer, Share
+
+
+class Reading(Protocol):
+    """A partition that is being read in the background."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it ended of itself; None while it goes on."""
+        ...
+
+    def cancel(self) -> None: ...
+
+    async def ended(self) -> None:
+        """Returns when nothing of it goes on any more, whatever it was doing."""
+        ...
+
+
+@dataclass(slots=True)
+class _Held:
+    lease: Ownership
+    until: float
+    reading: Reading
+
+
+@dataclass(slots=True)
+class Processor:
+    """``start`` begins to read in the background. ``elapsed`` counts seconds and never goes back;
+    it may start anywhere. ``told`` hears why the share is as it is, or why there is none."""
+
+    balancer: Balancer
+    start: Callable[[Ownership], Reading]
+    elapsed: Callable[[], float]
+    told: Callable[[str], None] = lambda _reason: None
+    held: dict[str, _Held] = field(default_factory=dict)
+
+    async def cycle(self) -> None:
+        """One round: what was lost is stopped before anything else is begun.
+
+        Without word of the store a lease ends when it expires there, by the time that has passed
+        here since before it was read.
+        """
+        asked_at = self.elapsed()
+        try:
+            share = await self.balancer.cycle()
+        except (StoreUnavailable, HubUnavailable) as error:
+            self.told(f"{type(error).__name__}: {error}")
+            await self._stop([p for p, held in self.held.items() if asked_at >= held.until])
+            return
+        self.told(share.reason)
+        await self._stop([p for p, held in self.held.items() if not _same(held.lease, share, p)])
+        for partition_id, lease in share.mine.items():
+            known = self.held.get(partition_id)
+            reading = known.reading if known else self.start(lease)
+            self.held[partition_id] = _Held(
+                lease, asked_at + self._seconds_left(share, lease), reading
+            )
+        await self._give_up_fenced()
+
+    async def stop(self) -> None:
+        """Stop reading, then give all partitions up."""
+        leases = [held.lease for held in self.held.values()]
+        await self._stop(list(self.held))
+        await self.balancer.give_up(leases)
+
+    async def _give_up_fenced(self) -> None:
+        """Somebody committed under a higher epoch though the row is mine: the next claim, whose
+        ever it is, goes above that."""
+        fenced = [p for p, held in self.held.items() if isinstance(held.reading.error, Fenced)]
+        leases = [self.held[partition_id].lease for partition_id in fenced]
+        await self._stop(fenced)
+        await self.balancer.give_up(leases)
+
+    async def _stop(self, partition_ids: Iterable[str]) -> None:
+        stopping = [self.held.pop(partition_id).reading for partition_id in partition_ids]
+        for reading in stopping:
+            reading.cancel()
+        for reading in stopping:
+            await reading.ended()
+
+    def _seconds_left(self, share: Share, lease: Ownership) -> float:
+        expires_at = lease.modified_at + timedelta(seconds=self.balancer.times.expire_seconds)
+        return (expires_at - share.read_at).total_seconds()
+
+
+def _same(lease: Ownership, share: Share, partition_id: str) -> bool:
+    now = share.mine.get(partition_id)
+    return now is not None and now.epoch == lease.epoch

@@ -1,0 +1,51 @@
+"""Read one partition under one lease: from the checkpoint on, and again from it after a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from shared.ingestion.balancing import Ownership
+from shared.ingestion.errors import Fenced, StreamRecreated
+from shared.ingestion.model import Event, Stream
+from shared.ingestion.ports import IngestionStore, PartitionReceiver, Pause
+
+Process = Callable[[Sequence[Event], Ownership], Awaitable[None]]
+"""Accounts for a batch under a lease; raises what holds the partition, or Fenced."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReader:
+    """What reading needs, whatever the partition. ``told`` hears of each failure."""
+
+    stream_of: Callable[[str], Stream]
+    store: IngestionStore
+    receiver: PartitionReceiver
+    process: Process
+    pause: Pause
+    told: Callable[[Ownership, Exception], None]
+
+    async def read(self, lease: Ownership) -> None:
+        """Until it is cancelled. Raises Fenced and StreamRecreated, which another try cannot mend.
+
+        A batch that could not be accounted for is not kept in memory: it is read again from where
+        the checkpoint stands, after a pause that grows until a batch goes through.
+        """
+        failures = 0
+
+        async def deliver(events: Sequence[Event]) -> None:
+            nonlocal failures
+            await self.process(events, lease)
+            failures = 0
+
+        while True:
+            try:
+                saved = await self.store.load(self.stream_of(lease.partition_id))
+                after = saved.checkpoint.sequence if saved.checkpoint else None
+                await self.receiver.receive(lease.partition_id, after, lease.epoch, deliver)
+            except (Fenced, StreamRecreated):
+                raise
+            except Exception as error:
+                self.told(lease, error)
+                failures += 1
+                await self.pause(failures)

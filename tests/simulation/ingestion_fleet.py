@@ -1,0 +1,458 @@
+"""A fleet of processors that crash, sleep, race and lose replies, on partitions that grow.
+
+What is simulated: the whole way from a lease to a commit, in the flows that run for real. What is
+made up: the hub with its owner levels, the store's loss of replies (a call that seemed lost may
+still arrive seconds later), processes that die or sleep for minutes, and their wrong clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any, TypeVar
+
+from shared.adapters.ingestion_memory import (
+    MemoryHubReader,
+    MemoryIngestionStore,
+    MemoryOwnershipStore,
+)
+from shared.ingestion.accounting import CommitLimits, Writer
+from shared.ingestion.balancing import BalancingTimes, Claim, Ownership
+from shared.ingestion.errors import (
+    CommitRefused,
+    DependencyDown,
+    HubUnavailable,
+    IngestionError,
+    StoreUnavailable,
+)
+from shared.ingestion.flows import outbox
+from shared.ingestion.flows.balance import Balancer
+from shared.ingestion.flows.process_batch import Consumer, run
+from shared.ingestion.flows.processor import Processor
+from shared.ingestion.flows.read_partition import PartitionReader
+from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
+from shared.ingestion.ports import ReadBack, Saved, SeenOwners
+from shared.ingestion.survey import Span
+from tests.builders import NOW
+from tests.simulation.scheduler import Crash, Outage, Scheduler, Task, pause
+
+T = TypeVar("T")
+LIMITS = CommitLimits(rows_max=8)
+TIMES = BalancingTimes(renew_seconds=10, expire_seconds=30)
+CYCLE_SECONDS = 5
+SKEW_SECONDS_MAX = 600
+SLEEP_SECONDS_MAX = 90
+LATE_SECONDS_MAX = 40
+BATCH_MAX = 30
+
+
+def stream_of(partition_id: str) -> Stream:
+    return Stream("ns", "hub", "$Default", partition_id)
+
+
+@contextmanager
+def failing_as(error: Exception) -> Iterator[None]:
+    """An outage of the scheduler is this error."""
+    try:
+        yield
+    except Outage as outage:
+        raise error from outage
+
+
+@dataclass
+class Instance:
+    """A process: its tasks die and sleep together. Its own clock is wrong by ``skew``."""
+
+    name: str
+    skew: timedelta
+    tasks: list[Task] = field(default_factory=list)
+    asleep_until: datetime = NOW
+
+
+class Store(MemoryIngestionStore):
+    """Remembers every commit; a call that failed before it arrived may arrive late."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(lambda: world.now, LIMITS.rows_max)
+        self.world = world
+        self.commits: dict[Stream, list[Commit]] = {}
+        self.late = self.refused = 0
+
+    async def load(self, stream: Stream) -> Saved:
+        with failing_as(StoreUnavailable("load")):
+            await pause()
+            return await super().load(stream)
+
+    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+        with failing_as(StoreUnavailable("commit")):
+            try:
+                await pause()
+            except BaseException:
+                self.world.arrive_late(self._arrive(stream, saved, commit))
+                raise
+            answer = await self._apply(stream, saved, commit)
+            await pause()
+        return answer
+
+    async def _apply(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+        try:
+            answer = await super().commit(stream, saved, commit)
+        except CommitRefused:
+            self.refused += 1
+            raise
+        self.commits.setdefault(stream, []).append(commit)
+        return answer
+
+    async def _arrive(self, stream: Stream, saved: Saved, commit: Commit) -> None:
+        try:
+            await self._apply(stream, saved, commit)
+            self.late += 1
+        except CommitRefused:
+            return
+
+    async def sent(self, stream: Stream, message_ids: Sequence[str]) -> None:
+        with failing_as(StoreUnavailable("sent")):
+            await pause()
+            await super().sent(stream, message_ids)
+            await pause()
+
+
+class Owners(MemoryOwnershipStore):
+    """Remembers every row that was written; its claims may arrive late too."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(lambda: world.now)
+        self.world = world
+        self.written: list[Ownership] = []
+
+    async def owners(self) -> SeenOwners:
+        with failing_as(StoreUnavailable("owners")):
+            await pause()
+            seen = await super().owners()
+            await pause()
+        return seen
+
+    async def write(self, claim: Claim) -> Ownership:
+        with failing_as(StoreUnavailable("claim")):
+            try:
+                await pause()
+            except BaseException:
+                self.world.arrive_late(self._arrive(claim))
+                raise
+            row = await self._apply(claim)
+            await pause()
+        return row
+
+    async def _apply(self, claim: Claim) -> Ownership:
+        row = await super().write(claim)
+        self.written.append(row)
+        return row
+
+    async def _arrive(self, claim: Claim) -> None:
+        try:
+            await self._apply(claim)
+        except IngestionError:
+            return
+
+
+class Hub(MemoryHubReader):
+    """Partitions with owner levels: a reader under a lower one is turned away, mostly at once."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(read_max=10)
+        self.world = world
+        self.levels: dict[str, int] = {}
+
+    async def partition_ids(self) -> tuple[str, ...]:
+        with failing_as(HubUnavailable("properties")):
+            await pause()
+        return tuple(str(n) for n in range(self.world.partitions))
+
+    async def read_back(self, stream: Stream, span: Span) -> ReadBack:
+        with failing_as(HubUnavailable("read")):
+            await pause()
+            return await super().read_back(stream, span)
+
+    async def receive(
+        self,
+        partition_id: str,
+        after: int | None,
+        epoch: int,
+        deliver: Callable[[Sequence[Event]], Awaitable[None]],
+    ) -> None:
+        position = -1 if after is None else after
+        with failing_as(HubUnavailable("attach")):
+            await pause()
+        if epoch < self.levels.get(partition_id, -1):
+            raise HubUnavailable("somebody reads under a higher epoch")
+        self.levels[partition_id] = epoch
+        while True:
+            log = self.events[stream_of(partition_id)]
+            batch = [e for e in log if e.sequence > position][
+                : self.world.random.randint(1, BATCH_MAX)
+            ]
+            if batch:
+                position = batch[-1].sequence
+            with failing_as(HubUnavailable("receive")):
+                await pause()
+            if self.levels[partition_id] > epoch and self.world.random.random() < 0.8:
+                raise HubUnavailable(
+                    "somebody reads under a higher epoch"
+                )  # else it was on its way
+            await deliver(batch)
+
+
+class FleetScheduler(Scheduler):
+    """Tasks of a process that sleeps are not woken."""
+
+    world: World
+
+    def choose(self) -> Task | None:
+        asleep = {
+            id(task)
+            for instance in self.world.instances.values()
+            if instance.asleep_until > self.world.now
+            for task in instance.tasks
+        }
+        awake = [task for task in self.tasks if id(task) not in asleep]
+        return self.random.choice(awake) if awake else None
+
+
+class SimulatedReading:
+    """A task of the scheduler that can be cancelled like one of an event loop."""
+
+    def __init__(self, world: World, instance: Instance, work: Coroutine[Any, Any, None]) -> None:
+        self.world, self.instance = world, instance
+        self.error: BaseException | None = None
+        self.task = world.start_task(instance, work, self._ended)
+
+    def _ended(self, _result: object, error: BaseException | None) -> None:
+        self.error = error
+
+    def cancel(self) -> None:
+        self.world.end_task(self.instance, self.task)
+
+    async def ended(self) -> None:
+        await pause(sheltered=True)
+
+
+class World:
+    """Time, a hub, and two to four processes; who dies is replaced under a new name."""
+
+    def __init__(self, seed: int, fault_rate: float) -> None:
+        self.scheduler = FleetScheduler(seed, fault_rate)
+        self.scheduler.world = self
+        self.random = self.scheduler.random
+        self.now, self.started = NOW, 0
+        self.instances: dict[str, Instance] = {}
+        self.partitions = self.random.randint(1, 6)
+        self.store, self.owners, self.hub = Store(self), Owners(self), Hub(self)
+        self.txids = count()
+        self.next_sequence: dict[str, int] = {}
+        self.poison = self.random.choice(["none", "few", "first", "last", "all"])
+        self.received: dict[str, list[str]] = {}
+        self.late: list[tuple[datetime, Coroutine[Any, Any, None]]] = []
+        self.deaths = self.sleeps = self.grown = 0
+        for partition in range(self.partitions):
+            self.enqueue(str(partition), 20)
+        for _ in range(self.random.randint(2, 4)):
+            self.start_instance()
+
+    # --- the hub ---
+
+    def enqueue(self, partition_id: str, number: int) -> None:
+        first = self.next_sequence.get(partition_id, 0)
+        events = [self._event(n, first, first + number - 1) for n in range(first, first + number)]
+        self.hub.add(stream_of(partition_id), *events)
+        self.next_sequence[partition_id] = first + number
+
+    def _event(self, n: int, first: int, last: int) -> Event:
+        bad = {
+            "none": False,
+            "few": self.random.random() < 0.05,
+            "first": n == first,
+            "last": n == last,
+            "all": True,
+        }[self.poison]
+        body = b"bad" if bad else b"good"
+        return Event(n, f"@{n}", self.now, body, self.random.choice("abc"))
+
+    # --- processes ---
+
+    def start_instance(self) -> None:
+        skew = timedelta(seconds=self.random.uniform(-SKEW_SECONDS_MAX, SKEW_SECONDS_MAX))
+        instance = Instance(f"i{self.started}", skew)
+        self.started += 1
+        self.instances[instance.name] = instance
+        self.start_task(instance, self._balance(instance), lambda _result, _error: None)
+
+    def start_task(
+        self,
+        instance: Instance,
+        work: Coroutine[Any, Any, Any],
+        ended: Callable[[Any, BaseException | None], None],
+    ) -> Task:
+        def on_end(result: Any, error: BaseException | None) -> None:
+            if isinstance(error, Crash | Outage):  # an outage here struck where no call was
+                self.kill(instance)
+            ended(result, error)
+
+        self.scheduler.start(work, on_end)
+        instance.tasks.append(self.scheduler.tasks[-1])
+        return self.scheduler.tasks[-1]
+
+    def end_task(self, instance: Instance, task: Task) -> None:
+        if task in self.scheduler.tasks:
+            self.scheduler.tasks.remove(task)
+            task.work.close()
+        instance.tasks.remove(task)
+
+    def kill(self, instance: Instance) -> None:
+        self.deaths += 1
+        del self.instances[instance.name]
+        for task in instance.tasks:
+            if task in self.scheduler.tasks:
+                self.scheduler.tasks.remove(task)
+                task.work.close()
+        self.start_instance()
+
+    def put_to_sleep(self) -> None:
+        instance = self.random.choice(list(self.instances.values()))
+        instance.asleep_until = self.now + timedelta(
+            seconds=self.random.uniform(1, SLEEP_SECONDS_MAX)
+        )
+        self.sleeps += 1
+
+    def arrive_late(self, call: Coroutine[Any, Any, None]) -> None:
+        if self.random.random() < 0.5:
+            at = self.now + timedelta(seconds=self.random.uniform(0, LATE_SECONDS_MAX))
+            self.late.append((at, call))
+        else:
+            call.close()
+
+    # --- what a process does ---
+
+    async def _balance(self, instance: Instance) -> None:
+        processor = self.processor(instance)
+        while True:
+            with failing_as(RuntimeError("an outage where no call was")):
+                await processor.cycle()
+            until = self.now + timedelta(seconds=CYCLE_SECONDS * self.random.uniform(0.8, 1.2))
+            while self.now < until:
+                await pause(sheltered=True)
+
+    def processor(self, instance: Instance) -> Processor:
+        reader = PartitionReader(
+            stream_of,
+            self.store,
+            self.hub,
+            lambda events, lease: self._process(instance, events, lease),
+            self._pause,
+            lambda _lease, _error: None,
+        )
+        return Processor(
+            Balancer(instance.name, self.owners, self.hub, self._committed_epoch, TIMES),
+            lambda lease: SimulatedReading(self, instance, reader.read(lease)),
+            lambda: (self.now + instance.skew).timestamp(),  # noqa: PLW0108 - at each call
+        )
+
+    async def _committed_epoch(self, partition_id: str) -> int:
+        saved = await self.store.load(stream_of(partition_id))
+        return saved.checkpoint.epoch if saved.checkpoint else 0
+
+    async def _process(self, instance: Instance, events: Sequence[Event], lease: Ownership) -> None:
+        consumer = Consumer(
+            stream_of(lease.partition_id),
+            Writer(instance.name, lease.epoch),
+            self.store,
+            self.hub,
+            lambda event: self._handle(event, lease.partition_id),
+            _once,
+            _one_by_one,
+            lambda: f"tx{next(self.txids)}",
+            LIMITS,
+        )
+        await run(events, consumer)
+        with failing_as(ConnectionError("queue")):
+            await outbox.drain(consumer.stream, self.store, self, limit=20)
+
+    async def _handle(self, event: Event, partition_id: str) -> Effect:
+        with failing_as(DependencyDown("handler")):
+            await pause()
+        if event.body == b"bad":
+            raise ValueError("bad")
+        text = f"{partition_id}|{event.partition_key}"
+        message = OutboxMessage(message_id(stream_of(partition_id), event.sequence), text)
+        return Effect(event.sequence, messages=(message,))
+
+    async def send(self, messages: Sequence[OutboxMessage]) -> None:
+        await pause()
+        for message in messages:
+            self.received.setdefault(message.body, []).append(message.message_id)
+        await pause()
+
+    async def _pause(self, failures: int) -> None:
+        until = self.now + timedelta(seconds=min(0.5 * 2**failures, 10) * self.random.random())
+        while self.now < until:
+            await pause(sheltered=True)
+
+    # --- the passing of time ---
+
+    def run(self, seconds: float) -> None:
+        end = self.now + timedelta(seconds=seconds)
+        while self.now < end:
+            self.step()
+
+    def step(self) -> None:
+        self.now += timedelta(seconds=self.random.random() * 0.4)
+        for _ in range(2 * len(self.scheduler.tasks)):
+            self.scheduler.step()
+        for late in [each for each in self.late if each[0] <= self.now]:
+            self.late.remove(late)
+            _finish(late[1])
+        if self.scheduler.fault_rate:
+            self._trouble()
+
+    def _trouble(self) -> None:
+        chance = self.random.random()
+        if chance < 0.1:
+            partition = str(self.random.randrange(self.partitions))
+            self.enqueue(partition, self.random.choice([1, 5, 40]))
+        elif chance < 0.105:
+            self.put_to_sleep()
+        elif chance < 0.107:
+            self.enqueue(str(self.partitions), 1)
+            self.partitions += 1
+            self.grown += 1
+
+    @property
+    def calm_since(self) -> datetime:
+        """When the last sleeper woke."""
+        return max(instance.asleep_until for instance in self.instances.values())
+
+    def close(self) -> None:
+        for task in self.scheduler.tasks:
+            task.work.close()
+        for _, call in self.late:
+            call.close()
+
+
+async def _once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
+    return await attempt()
+
+
+async def _one_by_one(work: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    for piece in work:
+        await piece()
+
+
+def _finish(call: Coroutine[Any, Any, None]) -> None:
+    """A call that arrives late has no pauses."""
+    try:
+        call.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("a late call paused")

@@ -1,0 +1,139 @@
+"""Processors from lease to commit: balanced and complete soon after faults stop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from shared.ingestion.model import message_id
+from tests.simulation.ingestion_fleet import CYCLE_SECONDS, TIMES, World, stream_of
+from tests.simulation.seeds import seeds
+
+HOSTILE_SECONDS = 120
+
+
+def check_commits(world: World) -> None:
+    """Each partition's checkpoint only moves on, under epochs that only grow."""
+    for commits in world.store.commits.values():
+        for before, after in pairwise([commit.checkpoint for commit in commits]):
+            assert after.sequence > before.sequence, f"the checkpoint went back: {before} {after}"
+            assert after.epoch >= before.epoch, f"a commit under an old epoch: {before} {after}"
+        assert [c.previous for c in commits] == [None, *(c.checkpoint for c in commits[:-1])]
+
+
+def check_epochs(world: World) -> None:
+    """Of each partition and epoch there is one owner, and only it commits under that epoch."""
+    owners: dict[tuple[str, int], str] = {}
+    newest: Counter[str] = Counter()
+    for row in world.owners.written:
+        assert row.epoch >= newest[row.partition_id], "an epoch went back"
+        newest[row.partition_id] = row.epoch
+        if row.owner:
+            owner = owners.setdefault((row.partition_id, row.epoch), row.owner)
+            assert owner == row.owner, f"two owners of {row.partition_id} under {row.epoch}"
+    for stream, commits in world.store.commits.items():
+        for commit in commits:
+            at = commit.checkpoint
+            assert owners[stream.partition_id, at.epoch] == at.owner
+
+
+def check_accounts(world: World) -> None:
+    """Every number of every partition once; only poison is dead, nothing is a gap."""
+    for partition in map(str, range(world.partitions)):
+        rows = world.store.rows[stream_of(partition)]
+        counted: Counter[int] = Counter([*rows.effects, *rows.dead_letters])
+        assert counted == Counter(range(world.next_sequence[partition])), partition
+        bodies = {e.sequence: e.body for e in world.hub.events[stream_of(partition)]}
+        assert all(bodies[number] == b"bad" for number in rows.dead_letters)
+        assert not rows.gaps
+
+
+def check_order(world: World) -> None:
+    """Of each key, messages came at least once and the first time in order."""
+    for partition in map(str, range(world.partitions)):
+        stream = stream_of(partition)
+        for key in "abc":
+            events = world.hub.events[stream]
+            sent = [e.sequence for e in events if e.partition_key == key and e.body == b"good"]
+            got = dict.fromkeys(world.received.get(f"{partition}|{key}", []))
+            assert list(got) == [message_id(stream, number) for number in sent]
+
+
+def balanced(world: World) -> bool:
+    rows = world.owners._rows.values()
+    shares = Counter(row.owner for row in rows)
+    floor = world.partitions // len(world.instances)
+    return (
+        sum(shares.values()) == world.partitions
+        and set(shares) <= set(world.instances)
+        and all(floor <= shares[name] <= floor + 1 for name in world.instances)
+    )
+
+
+def complete(world: World) -> bool:
+    streams = {p: world.store.rows[stream_of(p)] for p in map(str, range(world.partitions))}
+    return all(
+        rows.checkpoint is not None
+        and rows.checkpoint.sequence == world.next_sequence[partition] - 1
+        and not rows.outbox
+        for partition, rows in streams.items()
+    )
+
+
+def quiet(world: World) -> bool:
+    """No sleeper's lease is about to expire, no call is on its way."""
+    return not world.late and world.now > world.calm_since + timedelta(seconds=TIMES.expire_seconds)
+
+
+def recovery_seconds_max(world: World) -> float:
+    """Sleepers wake, leases expire, each partition is claimed or stolen in a cycle of its own, and
+    what has piled up is worked off."""
+    claims = 2 * world.partitions + len(world.instances)
+    return 90 + TIMES.expire_seconds + CYCLE_SECONDS * 1.2 * claims + 60
+
+
+def check_seed(seed: int) -> None:
+    world = World(seed, fault_rate=(0.0005, 0.002, 0.01)[seed % 3])
+    world.run(HOSTILE_SECONDS)
+    world.scheduler.fault_rate = 0
+    waited = 0.0
+    while not (balanced(world) and complete(world) and quiet(world)):
+        world.run(1)
+        waited += 1
+        assert waited < recovery_seconds_max(world), f"seed {seed}: not recovered after {waited} s"
+    written = len(world.owners.written)
+    world.run(20)
+    kept = {r.partition_id: r.epoch for r in world.owners.written[:written]}
+    assert kept == {r.partition_id: r.epoch for r in world.owners._rows.values()}, "it stays put"
+    world.close()
+    check_commits(world)
+    check_epochs(world)
+    check_accounts(world)
+    check_order(world)
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_a_fleet_loses_nothing_and_balances_soon_after_faults_stop(seed: int) -> None:
+    check_seed(seed)
+
+
+def test_the_faults_do_strike() -> None:
+    """A simulation without faults would prove nothing."""
+    struck: Counter[str] = Counter()
+    for seed in range(10):
+        world = World(seed, fault_rate=0.01)
+        world.run(HOSTILE_SECONDS)
+        world.close()
+        struck["deaths"] += world.deaths
+        struck["sleeps"] += world.sleeps
+        struck["late commits"] += world.store.late
+        struck["refused"] += world.store.refused
+        struck["new partitions"] += world.grown
+        rows = [row for stream in world.store.rows.values() for row in stream.dead_letters]
+        struck["poison"] += len(rows)
+        struck["epochs"] += max(row.epoch for row in world.owners.written) > 2
+    assert min(struck.values()) > 0, struck
+    assert len(struck) == 7, struck
