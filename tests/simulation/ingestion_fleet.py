@@ -34,7 +34,7 @@ from shared.ingestion.flows.process_batch import Consumer, run
 from shared.ingestion.flows.processor import Processor
 from shared.ingestion.flows.read_partition import PartitionReader
 from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
-from shared.ingestion.ports import ReadBack, Saved, SeenOwners
+from shared.ingestion.ports import ReadBack, Saved, SeenOwners, StoredMessage
 from shared.ingestion.survey import Span
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, Task, pause
@@ -113,10 +113,10 @@ class Store(MemoryIngestionStore):
         except CommitRefused:
             return
 
-    async def sent(self, stream: Stream, message_ids: Sequence[str]) -> None:
+    async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         with failing_as(StoreUnavailable("sent")):
             await pause()
-            await super().sent(stream, message_ids)
+            await super().sent(stream, messages)
             await pause()
 
 
