@@ -23,6 +23,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LOADER = DirectLoader(lambda: NOW)
 ADD_MESSAGE = "baseline: ServiceBusMessage and add_message, the same messages into batches as full"
 BOUND = "bytes of all messages over the limit, rounded up"
+FEWEST = "no division that keeps the order has fewer batches, as a property test shows"
 
 Row = tuple[bytes, str, dict[str, str | int]]
 """Body, message id and properties: what a program has before it makes a message."""
@@ -41,7 +42,7 @@ def measure(repeats: int = 5, count: int = 4_000) -> Iterator[Measurement]:
     for name, shape in SHAPES.items():
         cargo = _cargo(shape, 5 * count)
         yield _number_of_batches(f"free_{name}", cargo, Order.FREE, "ratio ≤ 1.01")
-        yield _number_of_batches(f"kept_{name}", cargo, Order.KEPT, "")
+        yield _number_of_batches(f"kept_{name}", cargo, Order.KEPT, "", f"{BOUND}; {FEWEST}")
 
 
 def _filling(body_bytes: int, repeats: int, count: int) -> Measurement:
@@ -91,10 +92,12 @@ def _by_add_message(rows: Sequence[Row]) -> int:
     return count
 
 
-def _number_of_batches(name: str, cargo: Cargo, order: Order, aim: str) -> Measurement:
+def _number_of_batches(
+    name: str, cargo: Cargo, order: Order, aim: str, note: str = BOUND
+) -> Measurement:
     chunks = pack(range(len(cargo.parcels)), cargo, LIMITS, order)
     bound = math.ceil(sum(cargo.sections) / LIMITS.batch_bytes)
-    return Measurement(f"messaging.batches_{name}", len(chunks), "batches", bound, aim, BOUND)
+    return Measurement(f"messaging.batches_{name}", len(chunks), "batches", bound, aim, note)
 
 
 def _rows(body_bytes: int, count: int) -> list[Row]:

@@ -56,4 +56,4 @@ class MemoryQueueReader:
 
 
 def _key(work: Work) -> tuple[str, str]:
-    return work.dataset, work.label
+    return work.dataset, work.turn_label

@@ -1,6 +1,7 @@
 """Claims as rows of the table ``Claims``: PartitionKey is the data set, RowKey the period.
 
-Rows can be read by people: who deletes one has its period processed again by the next message.
+Where a period is processed again because of late data, that row's key ends in ``:late-1`` and so
+on. Rows can be read by people: who deletes one lets the next message process its period again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class TableClaims:
             if inserted := await self._inserted(claim):
                 return inserted
             try:
-                row = await self._table.get_entity(key(work.dataset), key(work.label))
+                row = await self._table.get_entity(key(work.dataset), key(work.turn_label))
             except ResourceNotFoundError:  # deleted by hand in between
                 continue
             return _claim(work, row)
@@ -93,7 +94,7 @@ def _row(claim: Claim) -> dict[str, Any]:
     times = {"taken_at": claim.taken_at, "done_at": claim.done_at}
     return {
         "PartitionKey": key(claim.work.dataset),
-        "RowKey": key(claim.work.label),
+        "RowKey": key(claim.work.turn_label),
         "holder": claim.holder,
         "start": claim.work.start.isoformat(),
         "end": claim.work.end.isoformat(),

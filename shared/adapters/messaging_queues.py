@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote, urlsplit
+
 from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
 from azure.servicebus.management import QueueProperties
 
@@ -36,6 +38,15 @@ def _facts(found: QueueProperties) -> QueueFacts:
         found.name,
         window if found.requires_duplicate_detection else None,
         bool(found.requires_session),
-        # The service answers with an address: sb://namespace.servicebus.windows.net/queue
-        found.forward_to.rpartition("windows.net/")[2] if found.forward_to else None,
+        _path(found.forward_to) if found.forward_to else None,
     )
+
+
+def _path(address: str) -> str:
+    """Of an entity that the service names by its address, or people by its name.
+
+    The host is not looked at: it is the namespace's own, also where it is reached by an alias,
+    and its domain differs from cloud to cloud.
+    """
+    path = urlsplit(address).path if "://" in address else address
+    return unquote(path).strip("/")

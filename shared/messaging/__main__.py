@@ -1,8 +1,10 @@
 """``python -m shared.messaging send FILE.jsonl --queue Q``: send a file of messages.
 
 Exit code 0: everything was sent. 1: not everything was sent, and it is said what was. 2: nothing
-was sent, for the command or the file is wrong. A shell of its own, hence above all layers.
+was sent, for the command or the file is wrong.
 """
+
+# A shell of its own, hence above all layers.
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def _send(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m shared.messaging", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m shared.messaging", description="Service Bus messages"
+    )
     commands = parser.add_subparsers(required=True, metavar="send")
     send = commands.add_parser("send", help="send the messages of a file", description=__doc__)
     send.add_argument("file", metavar="FILE.jsonl", help="a message a line; - reads the input")

@@ -19,6 +19,7 @@ class QueueFacts:
 
     requires_session: bool
     forward_to: str | None
+    """The path of an entity of the same namespace: Service Bus forwards to no other."""
 
 
 def problems(
@@ -43,7 +44,8 @@ def _window_problems(queue: QueueFacts, periods: Sequence[Period]) -> list[str]:
         return [f"queue {queue.name}: does not detect duplicates; it must be made anew to do so"]
     return [
         f"queue {queue.name}: detects duplicates for {queue.duplicate_window}, must be more than "
-        f"{period.memory} for a period of {period.length} and data {period.lateness} late"
+        f"{period.memory} for a period of {period.length}, {period.delay} of delay and "
+        f"{period.lateness} of lateness"
         for period in periods
         if queue.duplicate_window <= period.memory
     ]

@@ -3,6 +3,8 @@
 Every observation schedules the same message, with the same id. The queue that takes it in detects
 duplicates when they are sent, not when they fall due, so that the first one survives; it forwards
 it, when due, to the working queue, whose sessions never let a data set be processed twice at once.
+
+Observations that come after that ask for one more message, likewise one for all of them.
 """
 
 from __future__ import annotations
@@ -17,22 +19,32 @@ from shared.messaging.model import Message
 from shared.messaging.periods import Period
 
 SCHEMA_VERSION = 1
-DATASET_LENGTH_MAX = 100
-"""Characters, so that a message id of 128 holds a data set and a period."""
+DATASET_LENGTH_MAX = 80
+"""Characters, so that a message id of 128 holds a data set, a period, and which one it is of
+those for late data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A data set to process for one period. ``label`` is the period's name, see Period."""
+    """A data set to process for one period. ``label`` is the period's name, see Period.
+
+    ``late`` is 0 for the first processing, and otherwise counts those for late data, see Turn.
+    """
 
     dataset: str
     label: str
     start: datetime
     end: datetime
+    late: int = 0
+
+    @property
+    def turn_label(self) -> str:
+        """What is processed once: a period, or a period again because of late data."""
+        return f"{self.label}:late-{self.late}" if self.late else self.label
 
     @property
     def message_id(self) -> str:
-        return f"{self.dataset}:{self.label}"
+        return f"{self.dataset}:{self.turn_label}"
 
 
 def schedule_processing(
@@ -40,21 +52,22 @@ def schedule_processing(
 ) -> Message:
     """The message that has the data set processed once the period of the observation is over.
 
-    ``observed_at`` is ``now`` where it is left out. For a period whose time has come the message
-    is due at once. Raises ValueError for a data set's name that no id can hold.
+    ``observed_at`` is ``now`` where it is left out. Where the processing has begun already the
+    message asks for the next one, see Period. Raises ValueError for a data set's name that no id
+    can hold.
     """
     if not 1 <= len(dataset) <= DATASET_LENGTH_MAX:
         raise ValueError(f"data set {dataset!r}: 1 to {DATASET_LENGTH_MAX} characters")
     start = period.start(observed_at or now)
-    work = Work(dataset, period.label(start), start, start + period.length)
-    due = work.end + period.delay
+    turn = period.turn(start, now)
+    work = Work(dataset, period.label(start), start, start + period.length, turn.late)
     return Message(
         body=encode_work(work),
         message_id=work.message_id,
         session_id=dataset,
         content_type="application/json",
         subject="process-dataset",
-        scheduled_at=due if due > now else None,
+        scheduled_at=turn.due,
     )
 
 
@@ -65,6 +78,7 @@ def encode_work(work: Work) -> bytes:
         "label": work.label,
         "start": _text(work.start),
         "end": _text(work.end),
+        "late": work.late,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -81,7 +95,7 @@ def decode_work(body: bytes | str) -> Work:
     start, end = (_time(fields, name) for name in ("start", "end"))
     if start >= end:
         raise BadEvent(f"work: ends at {_text(end)}, before it starts at {_text(start)}")
-    return Work(dataset, label, start, end)
+    return Work(dataset, label, start, end, _count(fields, "late"))
 
 
 def _text(time: datetime) -> str:
@@ -94,6 +108,13 @@ def _named(fields: dict[str, Any], name: str) -> str:
         raise BadEvent(
             f"work: {name} is {value!r}, 1 to {DATASET_LENGTH_MAX} characters are needed"
         )
+    return value
+
+
+def _count(fields: dict[str, Any], name: str) -> int:
+    value = fields.get(name, 0)
+    if type(value) is not int or value < 0:
+        raise BadEvent(f"work: {name} is {value!r}, a whole number from 0 on is needed")
     return value
 
 

@@ -68,7 +68,7 @@ class App:
         }
         for name, twin in twins.items():
             monkeypatch.setattr(wiring, name, cache(lambda twin=twin: twin))
-        monkeypatch.setattr(wiring, "now", lambda: NOW)
+        monkeypatch.setattr(wiring, "now", lambda: NOW.replace(hour=0))
 
     async def arrive(self, event: object) -> None:
         message = Mock(spec=func.QueueMessage, id="m")

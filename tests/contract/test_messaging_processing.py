@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from azure.servicebus.aio import ServiceBusClient
@@ -15,12 +18,12 @@ from shared.adapters.claims_memory import MemoryClaims, RecordingRecompute
 from shared.adapters.messaging_queues import ServiceBusQueueReader
 from shared.adapters.messaging_sender import batch_sender
 from shared.connections import ServiceBusConnection
+from shared.messaging.arrivals import BlobArrived
 from shared.messaging.entities import QueueFacts
 from shared.messaging.errors import LinkFailed
-from shared.messaging.flows import check_queues, process_dataset
-from shared.messaging.model import Order
+from shared.messaging.flows import check_queues, process_dataset, telemetry_arrived
 from shared.messaging.periods import Period
-from shared.messaging.processing import decode_work, schedule_processing
+from shared.messaging.processing import decode_work
 
 DAILY = Period()
 WINDOW = DAILY.memory + timedelta(hours=12)
@@ -33,21 +36,26 @@ HOUR = timedelta(hours=1)
 class Town:
     """The two queues, the functions around them, and a clock."""
 
-    def __init__(self, bus: AmqpStandIn, clock: VirtualClock) -> None:
+    def __init__(self, bus: AmqpStandIn, clock: VirtualClock, window: timedelta) -> None:
         self.bus, self.clock = bus, clock
         self.claims = MemoryClaims()
         self.recompute = RecordingRecompute()
         self.connection = ServiceBusConnection("Bus", bus.connection_string)
         self.sender = batch_sender(self.connection, "processing", clock)
+        quick_to_close: dict[str, Any] = {"keep_alive": 0}
+        self.client = ServiceBusClient.from_connection_string(
+            bus.connection_string, **quick_to_close
+        )
         bus.namespace.declare_queue("working", QueueProperties(requires_session=True))
-        forwarding = QueueProperties(duplicate_window=WINDOW, forward_to="working")
+        forwarding = QueueProperties(duplicate_window=window, forward_to="working")
         bus.namespace.declare_queue("processing", forwarding)
 
     async def observe(self, *datasets: str, observed_at: datetime | None = None) -> None:
-        """One observation of each."""
-        now = self.clock()
-        messages = [schedule_processing(d, DAILY, now, observed_at) for d in datasets]
-        await self.sender.send(messages, Order.KEPT_PER_KEY)
+        """A new blob of each, filed under the hour of the observation."""
+        filed = f"{observed_at or self.clock():y=%Y/m=%m/d=%d/h=%H}/m=00/PT1H.json"
+        for dataset in datasets:
+            arrival = BlobArrived(dataset, filed, "event", self.clock())
+            await telemetry_arrived.run(arrival, [DAILY], self.sender, self.clock())
 
     async def restart(self) -> None:
         """Everything that the sender remembers is gone."""
@@ -56,76 +64,138 @@ class Town:
 
     async def process(self, *datasets: str) -> list[str]:
         """All that has come to the working queue for these; answers the ids of the messages."""
+        ids = await asyncio.gather(*map(self._process, datasets))
+        return [each for found in ids for each in found]
+
+    async def _process(self, dataset: str) -> list[str]:
         ids: list[str] = []
-        async with ServiceBusClient.from_connection_string(self.bus.connection_string) as client:
-            for dataset in datasets:
-                async with client.get_queue_receiver("working", session_id=dataset) as receiver:
-                    for message in await receiver.receive_messages(10, max_wait_time=0.5):
-                        work = decode_work(b"".join(message.body))
-                        holder = str(message.sequence_number)
-                        await process_dataset.run(
-                            work, holder, self.claims, self.recompute, self.clock
-                        )
-                        await receiver.complete_message(message)
-                        ids.append(str(message.message_id))
+        async with self.client.get_queue_receiver("working", session_id=dataset) as receiver:
+            for message in await receiver.receive_messages(10, max_wait_time=0.5):
+                work = decode_work(b"".join(message.body))
+                holder = str(message.sequence_number)
+                await process_dataset.run(work, holder, self.claims, self.recompute, self.clock)
+                await receiver.complete_message(message)
+                ids.append(str(message.message_id))
         return ids
+
+    @property
+    def waiting(self) -> int:
+        return self.bus.namespace.counts("working", self.clock()).active
+
+    @property
+    def scheduled(self) -> int:
+        return self.bus.namespace.counts("processing", self.clock()).scheduled
 
     @property
     def processed(self) -> list[str]:
         return [work.message_id for work in self.recompute.calls]
 
 
-@pytest.fixture
-async def town() -> AsyncIterator[Town]:
-    clock = VirtualClock(MORNING)
+@asynccontextmanager
+async def town(window: timedelta = WINDOW, start: datetime = MORNING) -> AsyncIterator[Town]:
+    clock = VirtualClock(start)
     async with AmqpStandIn(clock=clock) as bus:
-        town = Town(bus, clock)
+        town = Town(bus, clock, window)
         yield town
         await town.sender.link.close()
+        await town.client.close()
 
 
-async def test_ten_observations_in_a_day_make_one_message_that_comes_after_the_day(
-    town: Town,
-) -> None:
-    for number in range(10):
-        await town.observe("sales", "stock")
-        town.clock.advance(HOUR)
-        if number == 4:
-            await town.restart()
-    counts = town.bus.namespace.counts("processing", town.clock())
-    assert counts.scheduled == 2
-    town.clock.advance(timedelta(hours=9, minutes=59))
-    assert town.bus.namespace.counts("working", town.clock()).active == 0
-    town.clock.advance(timedelta(minutes=2))
-    assert await town.process("sales", "stock") == ["sales:2051-03-01", "stock:2051-03-01"]
-    assert town.processed == ["sales:2051-03-01", "stock:2051-03-01"]
+async def test_ten_observations_in_a_day_make_one_message_that_comes_after_the_day() -> None:
+    async with town() as there:
+        for number in range(10):
+            await there.observe("sales", "stock")
+            there.clock.advance(HOUR)
+            if number == 4:
+                await there.restart()
+        assert there.scheduled == 2
+        there.clock.advance(timedelta(hours=9, minutes=59))
+        assert there.waiting == 0
+        there.clock.advance(timedelta(minutes=2))
+        assert await there.process("sales", "stock") == ["sales:2051-03-01", "stock:2051-03-01"]
+        assert sorted(there.processed) == ["sales:2051-03-01", "stock:2051-03-01"]
 
 
 @pytest.mark.parametrize(("after", "count"), [(-HOUR, 1), (HOUR, 2)])
-async def test_what_slips_past_the_window_finds_the_work_done(
-    town: Town, after: timedelta, count: int
+async def test_what_slips_past_the_window_finds_the_work_done(after: timedelta, count: int) -> None:
+    """The window is shorter than the check at the start would let pass."""
+    too_short = timedelta(hours=10)
+    async with town(too_short) as there:
+        await there.observe("sales")
+        there.clock.advance(too_short + after)
+        await there.observe("sales")
+        assert there.scheduled == count
+        there.clock.advance(timedelta(days=1))
+        assert await there.process("sales") == ["sales:2051-03-01"] * count
+        assert there.processed == ["sales:2051-03-01"]
+
+
+LATE = {
+    ("sales", 1): (26, 29, 34, 50),
+    ("stock", 2): (96, 97, 105),
+    ("sales", 6): (24,),
+}
+"""By data set and day of the week: how many hours after that day's start more of it comes."""
+
+
+async def test_in_a_week_with_late_data_every_day_is_processed_after_its_last_data() -> None:
+    first_day = MORNING.replace(hour=0)
+    received = dict[str, datetime]()
+    processed = dict[str, list[datetime]]()
+    async with town(start=first_day) as there:
+        for hour in range(9 * 24):
+            now = there.clock()
+            coming = [(dataset, hour // 24) for dataset in ("sales", "stock") if hour % 3 == 0]
+            late = [key for key, hours in LATE.items() if hour - 24 * key[1] in hours]
+            for dataset, day in [each for each in coming if each[1] < 7] + late:
+                observed_at = first_day + timedelta(days=day)
+                await there.observe(dataset, observed_at=observed_at)
+                received[f"{dataset}:{observed_at:%Y-%m-%d}"] = now
+            there.clock.advance(HOUR)
+            if there.waiting:
+                for message_id in await there.process("sales", "stock"):
+                    day_id, _, _ = message_id.partition(":late-")
+                    processed.setdefault(day_id, []).append(there.clock())
+        assert (there.scheduled, there.waiting) == (0, 0)
+    assert len(received) == 2 * 7
+    assert {day: max(times) > received[day] for day, times in processed.items()} == (
+        dict.fromkeys(received, True)
+    )
+    assert len(there.processed) == len(set(there.processed)), "no claim was worked on twice"
+    again = sorted(message_id for message_id in there.processed if ":late-" in message_id)
+    assert again == [
+        "sales:2051-03-02:late-1",
+        "sales:2051-03-02:late-3",
+        "stock:2051-03-03:late-7",
+    ]
+    on_time = [moment for times in processed.values() for moment in times[:1]]
+    assert {moment.hour for moment in on_time} == {1}
+
+
+@pytest.mark.parametrize(
+    ("forward_to", "path"),
+    [
+        ("sb://shop.servicebus.windows.net/working", "working"),
+        ("sb://shop.servicebus.chinacloudapi.cn/working", "working"),
+        ("https://shop.servicebus.usgovcloudapi.net:443/Working/", "Working"),
+        ("working", "working"),
+    ],
+)
+async def test_what_queues_are_like_is_read_from_the_service_of_any_cloud(
+    forward_to: str, path: str
 ) -> None:
-    await town.observe("sales")
-    town.clock.advance(WINDOW + after)
-    await town.observe("sales", observed_at=MORNING)
-    town.clock.advance(HOUR)
-    assert await town.process("sales") == ["sales:2051-03-01"] * count
-    assert town.processed == ["sales:2051-03-01"]
-
-
-async def test_what_queues_are_like_is_read_from_the_service() -> None:
     async with ServiceBusAdminStandIn() as admin:
         admin.declare_queue(
             "processing",
             RequiresDuplicateDetection="true",
             DuplicateDetectionHistoryTimeWindow="P1DT13H",
-            ForwardTo="sb://shop.servicebus.windows.net/working",
+            ForwardTo=forward_to,
         )
         admin.declare_queue("working", RequiresSession="true")
         reader = ServiceBusQueueReader(ServiceBusConnection("Bus", admin.connection_string))
         try:
             assert await reader.facts("processing") == QueueFacts(
-                "processing", timedelta(hours=37), requires_session=False, forward_to="working"
+                "processing", timedelta(hours=37), requires_session=False, forward_to=path
             )
             await check_queues.run("processing", "working", [DAILY], reader)
             with pytest.raises(LinkFailed, match="queue none does not exist"):

@@ -91,15 +91,18 @@ def test_a_path_with_an_impossible_date_is_bad() -> None:
         _ = BlobArrived("c", "y=2026/m=02/d=30/x", "e", NOW).observed_at
 
 
-async def test_an_arrival_schedules_one_message_for_each_kind_of_period() -> None:
+@pytest.mark.parametrize(("now", "late"), [(NOW.replace(hour=0), ""), (NOW, ":late-1")])
+async def test_an_arrival_schedules_one_message_for_each_kind_of_period(
+    now: datetime, late: str
+) -> None:
     queue = MemoryQueue()
     sender = BatchSender(MemoryLink(queue), no_sleep, lambda: "never used")
     periods = [Period(), Period(DAY / 12)]
     for _ in range(3):
-        await telemetry_arrived.run(ARRIVED, periods, sender, NOW)
+        await telemetry_arrived.run(ARRIVED, periods, sender, now)
     assert [message.message_id for message in queue.messages] == [
-        "insights-logs-appevents:2026-03-01",
-        "insights-logs-appevents:2026-03-01T22:00Z/PT2H",
+        f"insights-logs-appevents:2026-03-01{late}",
+        f"insights-logs-appevents:2026-03-01T22:00Z/PT2H{late}",
     ]
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shared.adapters.claims_memory import MemoryClaims, MemoryQueueReader, RecordingRecompute
 from shared.adapters.messaging_memory import MemoryLink, MemoryQueue
@@ -55,9 +58,53 @@ def test_all_moments_of_a_period_ask_for_the_same_and_the_next_one_for_another()
     assert schedule_processing("sales", DAILY, start + 24 * HOUR) not in messages
 
 
-def test_a_late_observation_asks_for_its_own_period_at_once() -> None:
-    message = schedule_processing("sales", DAILY, NOON, NOON - 48 * HOUR)
-    assert (message.message_id, message.scheduled_at) == ("sales:2026-02-27", None)
+MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
+"""The end of the day that is observed; it is processed an hour later."""
+
+MINUTE = HOUR / 60
+
+
+@pytest.mark.parametrize(
+    ("after_midnight", "message_id", "due_after_midnight"),
+    [
+        (HOUR - 2 * MINUTE, "sales:2026-03-01", HOUR),
+        (HOUR - MINUTE, "sales:2026-03-01:late-1", 12 * HOUR),  # another clock may be ahead
+        (11 * HOUR, "sales:2026-03-01:late-1", 12 * HOUR),
+        (12 * HOUR, "sales:2026-03-01:late-2", 24 * HOUR),
+        (70 * HOUR, "sales:2026-03-01:late-6", 72 * HOUR),
+    ],
+)
+def test_what_comes_after_the_processing_asks_for_another_one_together_with_others_as_late(
+    after_midnight: timedelta, message_id: str, due_after_midnight: timedelta
+) -> None:
+    message = schedule_processing("sales", DAILY, MIDNIGHT + after_midnight, NOON)
+    assert (message.message_id, message.session_id) == (message_id, "sales")
+    assert message.scheduled_at == MIDNIGHT + due_after_midnight
+    assert isinstance(message.body, bytes)
+    assert decode_work(message.body).message_id == message_id
+
+
+@given(
+    st.sampled_from([DAILY, TWO_HOURLY, Period(delay=20 * HOUR), Period(2 * HOUR)]),
+    st.timedeltas(timedelta(0), timedelta(days=30)),
+)
+def test_a_message_is_always_due_after_the_data_that_ask_for_it_and_within_its_windows(
+    period: Period, after: timedelta
+) -> None:
+    start = period.start(NOON)
+    turn = period.turn(start, start + after)
+    assert start + after < turn.due <= start + max(after, period.length) + period.memory
+    first_turn = turn.late == 0
+    first = start if first_turn else turn.due - period.lateness
+    assert turn.due - first <= period.memory, "the window sees every message of this id"
+    assert period.turn(start, turn.due).late > turn.late
+
+
+def test_the_longest_names_fit_into_an_id() -> None:
+    rarely = Period(timedelta(minutes=288), lateness=MINUTE)
+    message = schedule_processing("x" * 80, rarely, NOON, datetime(1990, 1, 1, tzinfo=UTC))
+    assert message.message_id is not None
+    assert len(message.message_id) <= 128
 
 
 def test_work_is_read_back_from_its_message() -> None:
@@ -68,9 +115,9 @@ def test_work_is_read_back_from_its_message() -> None:
     assert work.message_id == message.message_id
 
 
-@pytest.mark.parametrize("name", ["", "x" * 101])
+@pytest.mark.parametrize("name", ["", "x" * 81])
 def test_a_data_set_has_a_name_that_fits_into_an_id(name: str) -> None:
-    with pytest.raises(ValueError, match="1 to 100"):
+    with pytest.raises(ValueError, match="1 to 80"):
         schedule_processing(name, DAILY, NOON)
 
 
@@ -80,6 +127,11 @@ def test_a_data_set_has_a_name_that_fits_into_an_id(name: str) -> None:
 def test_periods_go_into_days_or_days_into_them(length: timedelta) -> None:
     with pytest.raises(ValueError, match="go into a day"):
         Period(length)
+
+
+def test_without_any_lateness_nothing_late_could_be_waited_for() -> None:
+    with pytest.raises(ValueError, match="lateness 0:00:00 not below a minute"):
+        Period(lateness=timedelta(0))
 
 
 def test_no_period_outlasts_what_service_bus_remembers() -> None:
@@ -105,6 +157,8 @@ GOOD_WORK = {
         ({"start": "yesterday"}, "start is 'yesterday'"),
         ({"end": "2026-03-02T00:00:00"}, "time with a zone"),
         ({"end": "2026-03-01T00:00:00Z"}, "before it starts"),
+        ({"late": -1}, "late is -1"),
+        ({"late": True}, "late is True"),
     ],
 )
 def test_bad_work_says_what_is_wrong(change: dict[str, object], complaint: str) -> None:
@@ -137,6 +191,14 @@ async def test_a_second_message_for_the_same_period_does_nothing() -> None:
     assert await station.process("2") is False
     assert await station.process("1") is False
     assert station.recompute.calls == [station.work]
+
+
+async def test_late_data_are_processed_by_a_claim_of_their_own() -> None:
+    station = Station()
+    on_time, late = station.work, replace(station.work, late=1)
+    for station.work in (on_time, late, late, on_time):
+        await station.process(f"{station.work.late}")
+    assert station.recompute.calls == [on_time, late]
 
 
 async def test_a_message_that_failed_before_works_when_it_comes_again() -> None:
@@ -194,36 +256,48 @@ class Window:
 async def test_within_the_window_one_message_comes_and_after_it_the_claim_stops_the_second(
     after: timedelta, messages: int
 ) -> None:
-    window = Window(DAILY.memory + HOUR)
+    too_short = Window(10 * HOUR)
     first_at = datetime(2026, 3, 1, tzinfo=UTC)
-    for now in (first_at, first_at + window.length + after):
-        window.send(schedule_processing("sales", DAILY, now, first_at), now)
-    assert len(window.due) == messages
+    for now in (first_at, first_at + too_short.length + after):
+        too_short.send(schedule_processing("sales", DAILY, now), now)
+    assert len(too_short.due) == messages
     station = Station()
-    for number, (_, message) in enumerate(window.due):
+    for number, (_, message) in enumerate(too_short.due):
         assert isinstance(message.body, bytes)
         station.work = decode_work(message.body)
         await station.process(str(number))
     assert len(station.recompute.calls) == 1
 
 
-async def test_a_week_of_late_data_processes_every_period_once() -> None:
-    periods, window, station = (DAILY, TWO_HOURLY), Window(DAILY.memory + HOUR), Station()
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.tuples(st.integers(0, 7 * 24 * 60), st.integers(0, 70 * 60)), max_size=60),
+    st.sampled_from([HOUR, 13 * HOUR]),
+)
+async def test_in_a_week_with_late_data_every_period_is_processed_after_its_last_data(
+    arrivals: list[tuple[int, int]], delay: timedelta
+) -> None:
+    """Arrivals are minutes of the week, and by how many minutes the data are late then."""
     start = datetime(2026, 3, 2, tzinfo=UTC)
-    for hour in range(7 * 24):
-        now = start + hour * HOUR
-        for late in (0, 1, 7, 30, 60):
-            if hour >= late:
-                for period in periods:
-                    message = schedule_processing("sales", period, now, now - late * HOUR)
-                    window.send(message, now)
-    for number, (_, message) in enumerate(sorted(window.due, key=lambda due: due[0])):
-        assert isinstance(message.body, bytes)
-        station.work = decode_work(message.body)
-        await station.process(str(number))
-    processed = [work.message_id for work in station.recompute.calls]
-    assert len(processed) == len(set(processed)) == 7 + 7 * 12
-    assert len(window.due) > len(processed)
+    station = Station()
+    for period in (Period(delay=delay), Period(2 * HOUR, delay)):
+        window, last_data = Window(period.memory + MINUTE), dict[datetime, datetime]()
+        for minute, late in sorted(arrivals):
+            now = start + minute * MINUTE
+            window.send(schedule_processing("sales", period, now, now - late * MINUTE), now)
+            last_data[period.start(now - late * MINUTE)] = now
+        processed = dict[datetime, list[datetime]]()
+        for number, (due, message) in enumerate(sorted(window.due, key=lambda sent: sent[0])):
+            assert isinstance(message.body, bytes)
+            station.work = decode_work(message.body)
+            assert await station.process(str(number)), "no id came twice"
+            processed.setdefault(station.work.start, []).append(due)
+        assert {begin: max(dues) > last_data[begin] for begin, dues in processed.items()} == (
+            dict.fromkeys(last_data, True)
+        )
+        for begin, dues in processed.items():
+            late_for = max(HOUR * 0, last_data[begin] + MINUTE - begin - period.length)
+            assert len(dues) <= 2 + late_for // period.lateness
 
 
 GOOD_IN = QueueFacts("in", 37 * HOUR, requires_session=False, forward_to="Out")

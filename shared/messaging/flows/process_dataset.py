@@ -46,5 +46,5 @@ async def run(
 
 
 def _tell(action: str, work: Work, reason: str) -> None:
-    extra = {"action": action, "dataset": work.dataset, "period": work.label}
+    extra = {"action": action, "dataset": work.dataset, "period": work.turn_label}
     log.info("%s %s: %s", work.message_id, action, reason, extra=extra)
