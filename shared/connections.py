@@ -37,6 +37,19 @@ class ServiceBusConnection:
     """Of a user-assigned identity; empty means the app's own."""
 
 
+@dataclass(frozen=True, slots=True)
+class EventHubConnection:
+    """An event hub, by connection string or by the fully qualified name of its namespace."""
+
+    name: str
+    hub: str
+    namespace: str
+    """Its host name, in lower case."""
+    connection_string: str = field(default="", repr=False)
+    client_id: str = ""
+    """Of a user-assigned identity; empty means the app's own."""
+
+
 def storage_connection(environ: Mapping[str, str], name: str) -> StorageConnection | str:
     """The connection, or what is wrong with its settings."""
     prefix = _prefix(environ, name)
@@ -75,6 +88,32 @@ def service_bus_connection(environ: Mapping[str, str], name: str) -> ServiceBusC
     )
 
 
+def event_hub_connection(
+    environ: Mapping[str, str], name: str, hub: str
+) -> EventHubConnection | str | None:
+    """The connection, or what is wrong with its settings; None where there are none."""
+    prefix = _prefix(environ, name)
+    if text := environ.get(prefix, "").strip():
+        if not text.lower().startswith("endpoint=sb://"):
+            return f"{prefix}: must be an Event Hubs connection string: Endpoint=sb://…"
+        found = dict(_pairs(text))
+        if found.get("entitypath", hub) != hub:
+            return (
+                f"{prefix}: its EntityPath is {found['entitypath']!r}, but EventHubName is {hub!r}"
+            )
+        host = found["endpoint"].partition("//")[2].rstrip("/")
+        return EventHubConnection(name, hub, host.lower(), text)
+    addresses = _addresses(environ, prefix)
+    if namespace := addresses.get("fullyQualifiedNamespace"):
+        return EventHubConnection(name, hub, namespace.lower(), "", addresses.get("clientId", ""))
+    return None
+
+
+def _pairs(connection_string: str) -> list[tuple[str, str]]:
+    parts = (part.partition("=") for part in connection_string.split(";"))
+    return [(key.strip().lower(), value.strip()) for key, _, value in parts if value]
+
+
 def _prefix(environ: Mapping[str, str], name: str) -> str:
     prefixed = f"AzureWebJobs{name}"
     taken = any(k == prefixed or k.startswith(f"{prefixed}__") for k, v in environ.items() if v)
@@ -91,8 +130,7 @@ def _addresses(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def _keys(connection_string: str) -> set[str]:
-    parts = (part.partition("=") for part in connection_string.split(";"))
-    return {key.strip().lower() for key, _, value in parts if value}
+    return {key for key, _ in _pairs(connection_string)}
 
 
 def _spelled_out(connection_string: str) -> str:

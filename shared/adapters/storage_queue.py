@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from azure.core.exceptions import ResourceNotFoundError
 from azure.storage.queue.aio import QueueServiceClient
 
@@ -16,7 +18,7 @@ class StorageQueueReader:
     """Reads the lengths of the queues of one storage account."""
 
     def __init__(self, connection: StorageConnection) -> None:
-        self._client = _client(connection)
+        self._client = queue_service(connection)
 
     async def read(self, source: StorageQueue) -> MetricValue:
         try:
@@ -34,12 +36,10 @@ class StorageQueueReader:
         await self._client.close()
 
 
-def _client(connection: StorageConnection) -> QueueServiceClient:
-    transport = ServerTimeTransport()
+def queue_service(connection: StorageConnection, **options: Any) -> QueueServiceClient:
+    """A client; ``options`` are those of the SDK, such as how it tries again."""
+    options = {"transport": ServerTimeTransport(), "retry_total": 1, **options}
     if connection.connection_string:
-        return QueueServiceClient.from_connection_string(
-            connection.connection_string, transport=transport, retry_total=1
-        )
+        return QueueServiceClient.from_connection_string(connection.connection_string, **options)
     url = connection.queue_url
-    credential = credential_for(url, connection.client_id)
-    return QueueServiceClient(url, credential, transport=transport, retry_total=1)
+    return QueueServiceClient(url, credential_for(url, connection.client_id), **options)

@@ -1,0 +1,162 @@
+"""Reads an event hub directly with azure-eventhub, apart from the trigger.
+
+The trigger reads under an epoch, and the service lets nobody without one into its consumer group:
+so this needs a consumer group of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from azure.eventhub import EventData
+from azure.eventhub.aio import EventHubConsumerClient, PartitionContext
+from azure.eventhub.exceptions import EventHubError
+
+from shared.adapters.credentials import credential_for
+from shared.connections import EventHubConnection
+from shared.ingestion.errors import HubUnavailable
+from shared.ingestion.model import Event, Stream
+from shared.ingestion.ports import ReadBack
+from shared.ingestion.survey import Span
+
+READ_EVENTS_MAX = 1000
+"""Of one call; what comes after is for the next one."""
+
+
+class EventHubReader:
+    """Opens a connection for each call: they are rare, and a kept one goes stale."""
+
+    def __init__(
+        self,
+        connection: EventHubConnection,
+        consumer_group: str,
+        timeout_seconds: float = 30,
+        read_events_max: int = READ_EVENTS_MAX,
+    ) -> None:
+        self._connection = connection
+        self._consumer_group = consumer_group
+        self._timeout_seconds = timeout_seconds
+        self._read_events_max = read_events_max
+
+    async def partition_ids(self) -> tuple[str, ...]:
+        async with self._asking("partitions") as client:
+            return tuple(await client.get_partition_ids())
+
+    async def last_enqueued(self, stream: Stream) -> int:
+        async with self._asking(stream.partition_id) as client:
+            found = await client.get_partition_properties(stream.partition_id)
+            return int(found["last_enqueued_sequence_number"])
+
+    async def read_back(self, stream: Stream, span: Span) -> ReadBack:
+        async with self._asking(stream.partition_id) as client:
+            found = await client.get_partition_properties(stream.partition_id)
+            first = max(span.first, int(found["beginning_sequence_number"]))
+            if found["is_empty"] or first > span.last:
+                return ReadBack((), span.last)
+            events = await self._read(client, stream.partition_id, Span(first, span.last))
+        within = tuple(event for event in events if event.sequence <= span.last)
+        done = len(within) < len(events) or within[-1].sequence == span.last
+        return ReadBack(within, span.last if done else within[-1].sequence)
+
+    async def _read(
+        self, client: EventHubConsumerClient, partition_id: str, span: Span
+    ) -> list[Event]:
+        """Events from the first number on, until one reaches the last, or they are enough."""
+        events = list[Event]()
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def on_batch(_context: PartitionContext, batch: Sequence[EventData]) -> None:
+            if ended.done():
+                return
+            events.extend([to_event(data) for data in batch])
+            enough = len(events) >= self._read_events_max
+            if enough or (events and events[-1].sequence >= span.last):
+                ended.set_result(None)
+
+        async def on_error(_context: PartitionContext | None, error: Exception) -> None:
+            if not ended.done():
+                ended.set_exception(error)
+
+        receiving = asyncio.ensure_future(
+            client.receive_batch(
+                on_batch,
+                on_error=on_error,
+                partition_id=partition_id,
+                starting_position=span.first,
+                starting_position_inclusive=True,
+                max_batch_size=min(300, self._read_events_max),
+            )
+        )
+        try:
+            await asyncio.wait([receiving, ended], return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                await receiving  # it only ends by failing
+            await ended
+        finally:
+            receiving.cancel()
+            await asyncio.gather(receiving, return_exceptions=True)
+        return events
+
+    @asynccontextmanager
+    async def _asking(self, what: str) -> AsyncIterator[EventHubConsumerClient]:
+        """A client for one question. Raises HubUnavailable for whatever keeps it from an answer."""
+        where = f"{self._connection.hub}/{what}, consumer group {self._consumer_group}"
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                async with self._client() as client:
+                    yield client
+        except TimeoutError as error:
+            seconds = self._timeout_seconds
+            raise HubUnavailable(f"{where}: no answer within {seconds:g} s") from error
+        except (EventHubError, OSError) as error:
+            raise HubUnavailable(f"{where}: {type(error).__name__}: {error}") from error
+
+    def _client(self) -> EventHubConsumerClient:
+        connection, group = self._connection, self._consumer_group
+        options: dict[str, Any] = {"eventhub_name": connection.hub, "retry_total": 1}
+        if connection.connection_string:
+            return EventHubConsumerClient.from_connection_string(
+                connection.connection_string, group, **options
+            )
+        credential = credential_for(connection.namespace, connection.client_id)
+        return EventHubConsumerClient(
+            connection.namespace, consumer_group=group, credential=credential, **options
+        )
+
+
+def to_event(data: EventData) -> Event:
+    """The client's event as ours."""
+    assert data.sequence_number is not None
+    enqueued_at = data.enqueued_time
+    assert enqueued_at is not None
+    return Event(
+        sequence=data.sequence_number,
+        offset=str(data.offset),
+        enqueued_at=_aware(enqueued_at),
+        body=_body(data),
+        partition_key=_text(data.partition_key),
+        properties=_properties(data),
+    )
+
+
+def _body(data: EventData) -> bytes:
+    body: Any = data.body
+    return bytes(body) if isinstance(body, bytes | bytearray) else b"".join(body)
+
+
+def _aware(time: datetime) -> datetime:
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _text(value: Any) -> Any:
+    """The client hands texts over as bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _properties(data: EventData) -> dict[str, Any]:
+    found: dict[Any, Any] = data.properties or {}
+    return {str(_text(name)): _text(value) for name, value in found.items()}

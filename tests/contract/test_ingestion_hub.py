@@ -1,0 +1,129 @@
+"""Reading a hub directly: the memory twin and the real client keep the same promises."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.eventhub import EventData
+from azure.eventhub.aio import EventHubProducerClient
+
+from local.amqp import AmqpStandIn, VirtualClock
+from local.amqp.model.properties import HubProperties
+from shared.adapters.event_hubs import EventHubReader
+from shared.adapters.ingestion_memory import MemoryHubReader
+from shared.connections import EventHubConnection, event_hub_connection
+from shared.ingestion.errors import HubUnavailable
+from shared.ingestion.model import Event, Stream
+from shared.ingestion.ports import HubReader, ReadBack
+from shared.ingestion.survey import Span
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+STREAM = Stream("ns", "telemetry", "$Default", "0")
+EMPTY = Stream("ns", "telemetry", "$Default", "1")
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+READ_MAX = 4
+OLD, NEW = 3, 6
+"""Events 0 to 2 are gone by retention, 3 to 8 are there."""
+
+
+@dataclass
+class HubRig:
+    hub: HubReader
+    forget_all: Callable[[], Awaitable[None]]
+
+
+def a_connection(stand_in: AmqpStandIn) -> EventHubConnection:
+    environ = {"Hub": stand_in.connection_string}
+    found = event_hub_connection(environ, "Hub", "telemetry")
+    assert isinstance(found, EventHubConnection)
+    return found
+
+
+async def filled(stand_in: AmqpStandIn, clock: VirtualClock) -> None:
+    properties = HubProperties(partition_count=2, consumer_groups=("$Default", "readback"))
+    stand_in.broker.declare_hub("telemetry", properties)
+    producer = EventHubProducerClient.from_connection_string(
+        stand_in.connection_string, eventhub_name="telemetry"
+    )
+    async with producer:
+        for count in (OLD, NEW):
+            batch = await producer.create_batch(partition_id="0")
+            for number in range(count):
+                event = EventData(f"event {number}")
+                event.properties = {"source": "test"}
+                batch.add(event)
+            await producer.send_batch(batch)
+            clock.advance(timedelta(hours=20))
+
+
+def twin() -> HubRig:
+    hub = MemoryHubReader(read_max=READ_MAX)
+    events = [Event(n, str(n), NOON, f"event {n}".encode()) for n in range(OLD + NEW)]
+    hub.add(STREAM, *events)
+    hub.forget(STREAM, OLD)
+
+    async def forget_all() -> None:
+        hub.forget(STREAM, 100)
+
+    return HubRig(hub, forget_all)
+
+
+@pytest.fixture(params=["memory", "azure-eventhub"])
+async def rig(request: pytest.FixtureRequest) -> AsyncIterator[HubRig]:
+    if request.param == "memory":
+        yield twin()
+        return
+    clock = VirtualClock(NOON)
+    async with AmqpStandIn(clock=clock) as stand_in:
+        await filled(stand_in, clock)
+
+        async def forget_all() -> None:
+            clock.advance(timedelta(hours=24))
+
+        hub = EventHubReader(a_connection(stand_in), "readback", 20, READ_MAX)
+        yield HubRig(hub, forget_all)
+
+
+def numbers(read: ReadBack) -> list[int]:
+    return [event.sequence for event in read.events]
+
+
+async def test_a_span_is_read_back_and_what_is_gone_is_left_out(rig: HubRig) -> None:
+    assert await rig.hub.last_enqueued(STREAM) == OLD + NEW - 1
+    assert await rig.hub.last_enqueued(EMPTY) == -1
+    read = await rig.hub.read_back(STREAM, Span(1, 5))
+    assert (numbers(read), read.complete_to) == ([3, 4, 5], 5)
+    assert all(event.body.startswith(b"event ") for event in read.events)
+    long = await rig.hub.read_back(STREAM, Span(3, 8))
+    assert numbers(long) == list(range(3, long.complete_to + 1))
+    assert long.complete_to < 8, "a long span comes in parts"
+    rest = await rig.hub.read_back(STREAM, Span(long.complete_to + 1, 8))
+    assert numbers(rest) == list(range(long.complete_to + 1, 9))
+    await rig.forget_all()
+    assert await rig.hub.read_back(STREAM, Span(3, 8)) == ReadBack((), 8)
+
+
+async def test_events_are_whole_and_a_hub_out_of_reach_is_said_to_be() -> None:
+    clock = VirtualClock(NOON)
+    async with AmqpStandIn(clock=clock) as stand_in:
+        await filled(stand_in, clock)
+        connection = a_connection(stand_in)
+        reader = EventHubReader(connection, "readback", 20)
+        assert await reader.partition_ids() == ("0", "1")
+        (event,) = (await reader.read_back(STREAM, Span(3, 3))).events
+        assert event.body == b"event 0"
+        assert event.properties == {"source": "test"}
+        assert event.enqueued_at == NOON + timedelta(hours=20)
+        assert event.partition_key is None
+        assert int(event.offset) > 0
+        with pytest.raises(HubUnavailable, match="telemetry/0, consumer group none: "):
+            await EventHubReader(connection, "none", 4).read_back(STREAM, Span(3, 3))
+    with pytest.raises(HubUnavailable, match="telemetry/0"):
+        await EventHubReader(connection, "readback", 2).last_enqueued(STREAM)

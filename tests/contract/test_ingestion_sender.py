@@ -1,0 +1,53 @@
+"""The outbox goes to a storage queue, each metric as a message that scaling_logic understands."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+
+import pytest
+from azure.storage.queue.aio import QueueClient
+
+from local.azurite import Azurite
+from shared.adapters.ingestion_sender import StorageQueueSender, split
+from shared.autoscaling.messages import decode_metric
+from shared.connections import StorageConnection
+from shared.ingestion.errors import DependencyDown
+from shared.ingestion.model import Stream
+from shared.ingestion.readings import Decoded, Reading, to_effect
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+READINGS = [Reading("plan-1", f"m{n}", AT, n) for n in range(40)]
+
+
+async def test_each_reading_is_one_message_on_a_queue_that_is_made_if_need_be(
+    azurite: Azurite,
+) -> None:
+    name = f"metrics-{uuid.uuid4().hex[:8]}"
+    stream = Stream("ns", "hub", "$Default", "0")
+    effects = [
+        to_effect(stream, 7, Decoded(tuple(READINGS[:1]))),
+        to_effect(stream, 8, Decoded(tuple(READINGS[1:]))),
+    ]
+    sender = StorageQueueSender(StorageConnection("S", azurite.connection_string), name)
+    await sender.send([message for effect in effects for message in effect.messages])
+    await sender.close()
+    async with QueueClient.from_connection_string(azurite.connection_string, name) as queue:
+        found = [decode_metric(m.content) async for m in queue.receive_messages(max_messages=50)]
+    assert sorted(m.value.value for m in found) == list(range(40))
+    assert {m.name for m in found} == {reading.name for reading in READINGS}
+
+
+async def test_a_queue_out_of_reach_holds_the_partition() -> None:
+    endpoint = "QueueEndpoint=http://127.0.0.1:9/a;TableEndpoint=http://127.0.0.1:9/a;"
+    string = f"DefaultEndpointsProtocol=http;AccountName=a;AccountKey=eA==;{endpoint}"
+    sender = StorageQueueSender(StorageConnection("S", string), "metrics")
+    effect = to_effect(Stream("n", "h", "g", "0"), 1, Decoded(tuple(READINGS[:3])))
+    with pytest.raises(DependencyDown, match="queue metrics: "):
+        await sender.send(effect.messages)
+    await sender.close()
+
+
+def test_what_is_no_array_is_one_message() -> None:
+    assert list(split('{"a": 1}')) == ['{"a": 1}']
+    assert list(split('[{"a": 1}, {"b": 2}]')) == ['{"a":1}', '{"b":2}']
