@@ -11,7 +11,7 @@ from shared.ingestion.accounting import check_epoch, check_number
 from shared.ingestion.balancing import Claim, Ownership
 from shared.ingestion.breaker import Breaker
 from shared.ingestion.errors import AccountingBroken, BreakerChanged, ClaimLost, CommitRefused
-from shared.ingestion.failure_window import Tally
+from shared.ingestion.failure_window import TALLIES_KEPT, Tally
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -203,6 +203,8 @@ class MemoryBreakerStore:
 
     async def put_tally(self, tally: Tally) -> None:
         self._tallies[tally.bucket_start, tally.instance] = tally
+        since = tally.bucket_start - TALLIES_KEPT
+        self._tallies = {key: t for key, t in self._tallies.items() if t.bucket_start >= since}
 
     async def tallies(self, since: datetime) -> Sequence[Tally]:
         return [tally for tally in self._tallies.values() if tally.bucket_start >= since]

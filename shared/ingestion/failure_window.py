@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+TALLIES_KEPT = timedelta(hours=1)
+"""Stores drop what is older than the newest by so much: more than any window needs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tally:

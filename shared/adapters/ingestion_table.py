@@ -1,0 +1,149 @@
+"""What became of events on Table Storage: one partition a stream, one transaction a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shared.adapters.ingestion_errors import store_errors
+from shared.adapters.ingestion_table_rows import (
+    CHECKPOINT,
+    DEAD,
+    GAP,
+    OUTBOX,
+    STREAMS,
+    checkpoint_of,
+    checkpoint_row,
+    commit_rows,
+    effect_rows,
+    end_of,
+    gap_of,
+    letter_of,
+    letter_row,
+    message_of,
+    numbered,
+    partition_key,
+    stream_of,
+    stream_row,
+)
+from shared.adapters.table import (
+    TRANSACTION_ROWS_MAX,
+    Operation,
+    RowConflict,
+    Table,
+    guarded,
+    removal,
+)
+from shared.adapters.transport import server_time
+from shared.connections import StorageConnection
+from shared.ingestion.accounting import check_epoch, check_number
+from shared.ingestion.errors import AccountingBroken, CommitRefused
+from shared.ingestion.model import Commit, Effect, Gap, Stream
+from shared.ingestion.ports import Saved, StoredDeadLetter, StoredMessage
+
+TABLE_NAME = "Ingestion"
+
+
+class TableIngestionStore:
+    """See IngestionStore and DeadLetterStore. Versions are ETags, times the ``Date`` of answers."""
+
+    def __init__(self, connection: StorageConnection) -> None:
+        self._table = Table(connection, TABLE_NAME)
+
+    async def load(self, stream: Stream) -> Saved:
+        with store_errors(stream.key):
+            row = await self._table.get(partition_key(stream), CHECKPOINT)
+        if row is None:
+            return Saved(None, server_time())
+        return Saved(checkpoint_of(row), server_time(), row.metadata["etag"])
+
+    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+        check_epoch(saved.checkpoint, commit)
+        row = checkpoint_row(stream, commit.checkpoint)
+        operations: list[Operation] = [guarded(row, saved.version)]
+        operations += [("create", row) for row in commit_rows(stream, commit)]
+        _check_size(operations)
+        with store_errors(stream.key):
+            if saved.version is None:
+                await self._table.overwrite(stream_row(stream))  # before, so that none is missed
+            try:
+                answers = await self._table.submit(operations)
+            except RowConflict as conflict:
+                raise await self._refusal(stream, saved, conflict) from conflict
+        return Saved(commit.checkpoint, server_time(), answers[0]["etag"])
+
+    async def _refusal(self, stream: Stream, saved: Saved, conflict: RowConflict) -> Exception:
+        """Whether it was the checkpoint, or another row that is there already."""
+        standing = await self._table.get(partition_key(stream), CHECKPOINT)
+        version = standing.metadata["etag"] if standing is not None else None
+        if version != saved.version:
+            return CommitRefused(f"{stream.key}: the checkpoint changed since it was read")
+        return AccountingBroken(f"{stream.key}: {conflict}")
+
+    async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
+        rows = await self._first(stream, OUTBOX, 0, limit)
+        return [StoredMessage(message_of(row), row["RowKey"]) for row in rows]
+
+    async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        key = partition_key(stream)
+        with store_errors(stream.key):
+            await self._table.delete([{"PartitionKey": key, "RowKey": m.key} for m in messages])
+
+    # --- dead letters ---
+
+    async def streams(self) -> Sequence[Stream]:
+        with store_errors(TABLE_NAME):
+            rows = await self._table.rows("PartitionKey eq @streams", {"streams": STREAMS})
+        return sorted([stream_of(row) for row in rows], key=lambda stream: stream.key)
+
+    async def dead_letters(
+        self, stream: Stream, after: int | None, limit: int
+    ) -> Sequence[StoredDeadLetter]:
+        rows = await self._first(stream, DEAD, 0 if after is None else after + 1, limit)
+        return [_stored(stream, row) for row in rows]
+
+    async def dead_letter(self, stream: Stream, sequence: int) -> StoredDeadLetter | None:
+        with store_errors(stream.key):
+            row = await self._table.get(partition_key(stream), numbered(DEAD, sequence))
+        return None if row is None else _stored(stream, row)
+
+    async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
+        check_number(stored.letter, effect)
+        rows = effect_rows(partition_key(stored.stream), effect)
+        await self._end(stored, [("create", row) for row in rows])
+
+    async def remove(self, stored: StoredDeadLetter) -> None:
+        await self._end(stored, [])
+
+    async def gaps(self, stream: Stream, limit: int) -> Sequence[Gap]:
+        return [gap_of(row) for row in await self._first(stream, GAP, 0, limit)]
+
+    async def close(self) -> None:
+        await self._table.close()
+
+    async def _end(self, stored: StoredDeadLetter, others: Sequence[Operation]) -> None:
+        """Delete the dead letter together with other operations."""
+        row = letter_row(partition_key(stored.stream), stored.letter)
+        operations = [removal(row, stored.version), *others]
+        _check_size(operations)
+        name = f"{stored.stream.key}: {stored.letter.sequence}"
+        with store_errors(name):
+            try:
+                await self._table.submit(operations)
+            except RowConflict as error:
+                raise CommitRefused(f"{name} is no such dead letter any more") from error
+
+    async def _first(self, stream: Stream, kind: str, start: int, limit: int) -> list[Any]:
+        with store_errors(stream.key):
+            return await self._table.range(
+                partition_key(stream), numbered(kind, start), end_of(kind), limit
+            )
+
+
+def _stored(stream: Stream, row: Any) -> StoredDeadLetter:
+    return StoredDeadLetter(stream, letter_of(row), row.metadata["etag"])
+
+
+def _check_size(operations: Sequence[Operation]) -> None:
+    if len(operations) > TRANSACTION_ROWS_MAX:
+        raise AccountingBroken(f"{len(operations)} rows in one transaction")

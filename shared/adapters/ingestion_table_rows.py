@@ -1,0 +1,187 @@
+"""What became of events as rows of the table ``Ingestion``; no I/O.
+
+PartitionKey = stream, so that one transaction holds a commit. RowKeys in their order:
+``!checkpoint``, ``dead|<number>``, ``effect|<number>``, ``gap|<first number>``,
+``outbox|<number>|<index>``. The partition ``!streams`` has a row for each stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shared.adapters.table_keys import joined
+from shared.adapters.table_values import (
+    Row,
+    bytes_fields,
+    bytes_of,
+    number_of,
+    text_fields,
+    text_of,
+    time_of,
+    whole,
+)
+from shared.ingestion.model import (
+    Checkpoint,
+    Commit,
+    DeadLetter,
+    Effect,
+    FailureKind,
+    Gap,
+    OutboxMessage,
+    Stream,
+)
+
+CHECKPOINT = "!checkpoint"
+STREAMS = "!streams"
+DEAD, EFFECT, GAP, OUTBOX = "dead", "effect", "gap", "outbox"
+DIGITS = 19
+"""Of the largest number of 64 bits: numbers sort as keys do."""
+
+
+def partition_key(stream: Stream) -> str:
+    return joined(stream.namespace, stream.hub, stream.consumer_group, stream.partition_id)
+
+
+def numbered(kind: str, sequence: int) -> str:
+    return f"{kind}|{max(sequence, 0):0{DIGITS}d}"
+
+
+def end_of(kind: str) -> str:
+    """The first key after all of a kind."""
+    return f"{kind}}}"
+
+
+def commit_rows(stream: Stream, commit: Commit) -> Iterator[Row]:
+    """All rows of a commit but the checkpoint's."""
+    key = partition_key(stream)
+    for effect in commit.effects:
+        yield from effect_rows(key, effect)
+    for letter in commit.dead_letters:
+        yield letter_row(key, letter)
+    for gap in commit.gaps:
+        yield _gap_row(key, gap)
+
+
+# --- streams ----------------------------------------------------------------------------------
+
+
+def stream_row(stream: Stream) -> Row:
+    return {
+        "PartitionKey": STREAMS,
+        "RowKey": partition_key(stream),
+        "namespace": stream.namespace,
+        "hub": stream.hub,
+        "consumer_group": stream.consumer_group,
+        "partition_id": stream.partition_id,
+    }
+
+
+def stream_of(row: Mapping[str, Any]) -> Stream:
+    return Stream(row["namespace"], row["hub"], row["consumer_group"], row["partition_id"])
+
+
+# --- checkpoint -------------------------------------------------------------------------------
+
+
+def checkpoint_row(stream: Stream, checkpoint: Checkpoint) -> Row:
+    return {
+        "PartitionKey": partition_key(stream),
+        "RowKey": CHECKPOINT,
+        "start": whole(checkpoint.start),
+        "sequence": whole(checkpoint.sequence),
+        "offset": checkpoint.offset,
+        "enqueued_at": checkpoint.enqueued_at,
+        "epoch": whole(checkpoint.epoch),
+        "owner": checkpoint.owner,
+        "txid": checkpoint.txid,
+    }
+
+
+def checkpoint_of(row: Mapping[str, Any]) -> Checkpoint:
+    return Checkpoint(
+        start=number_of(row["start"]),
+        sequence=number_of(row["sequence"]),
+        offset=row["offset"],
+        enqueued_at=time_of(row["enqueued_at"]),
+        epoch=number_of(row["epoch"]),
+        owner=row["owner"],
+        txid=row["txid"],
+    )
+
+
+# --- effects and their messages ---------------------------------------------------------------
+
+
+def effect_rows(key: str, effect: Effect) -> Iterator[Row]:
+    """A row for the value if there is one, and one for each message."""
+    if effect.value is not None:
+        row_key = numbered(EFFECT, effect.sequence)
+        yield {"PartitionKey": key, "RowKey": row_key, **text_fields("value", effect.value)}
+    start = numbered(OUTBOX, effect.sequence)
+    for index, message in enumerate(effect.messages):
+        yield {
+            "PartitionKey": key,
+            "RowKey": f"{start}|{index:04d}",
+            "message_id": message.message_id,
+            **text_fields("body", message.body),
+        }
+
+
+def message_of(row: Mapping[str, Any]) -> OutboxMessage:
+    return OutboxMessage(row["message_id"], text_of(row, "body") or "")
+
+
+# --- dead letters -----------------------------------------------------------------------------
+
+
+def letter_row(key: str, letter: DeadLetter) -> Row:
+    row = {
+        "PartitionKey": key,
+        "RowKey": numbered(DEAD, letter.sequence),
+        "sequence": whole(letter.sequence),
+        "offset": letter.offset,
+        "enqueued_at": letter.enqueued_at,
+        "failed_at": letter.failed_at,
+        "kind": str(letter.kind),
+        "attempts": letter.attempts,
+        **text_fields("error", letter.error),
+        **bytes_fields("body", letter.body),
+    }
+    if letter.partition_key is not None:
+        row["partition_key"] = letter.partition_key
+    return row
+
+
+def letter_of(row: Mapping[str, Any]) -> DeadLetter:
+    return DeadLetter(
+        sequence=number_of(row["sequence"]),
+        offset=row["offset"],
+        enqueued_at=time_of(row["enqueued_at"]),
+        failed_at=time_of(row["failed_at"]),
+        kind=FailureKind(row["kind"]),
+        error=text_of(row, "error") or "",
+        attempts=row["attempts"],
+        partition_key=row.get("partition_key"),
+        body=bytes_of(row, "body"),
+    )
+
+
+# --- gaps -------------------------------------------------------------------------------------
+
+
+def _gap_row(key: str, gap: Gap) -> Row:
+    return {
+        "PartitionKey": key,
+        "RowKey": numbered(GAP, gap.first),
+        "first": whole(gap.first),
+        "last": whole(gap.last),
+        "found_at": gap.found_at,
+        "reason": gap.reason,
+    }
+
+
+def gap_of(row: Mapping[str, Any]) -> Gap:
+    return Gap(
+        number_of(row["first"]), number_of(row["last"]), time_of(row["found_at"]), row["reason"]
+    )

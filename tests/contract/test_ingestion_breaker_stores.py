@@ -1,0 +1,99 @@
+"""What every BreakerStore promises, asked of each implementation."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from shared.ingestion.breaker import Breaker, Mode, Probe
+from shared.ingestion.errors import BreakerChanged
+from shared.ingestion.failure_window import Tally
+from shared.ingestion.ports import BreakerStore
+from tests.builders import NOW
+from tests.contract.conftest import Backend, now
+
+SOON = NOW + timedelta(seconds=30, microseconds=123457)
+OPEN = Breaker(Mode.OPEN, 3, NOW, 'too much "failed"\nü', 2, SOON, None, "", 2, SOON)
+PROBING = replace(
+    OPEN, mode=Mode.HALF_OPEN, retry_at=None, probe=Probe("i1", "0", SOON, 10), announce_at=None
+)
+
+
+async def test_a_breaker_without_a_row_is_closed(breaker: BreakerStore) -> None:
+    seen = await breaker.load()
+    assert seen.breaker == Breaker()
+    assert abs(seen.read_at - now()) < timedelta(seconds=5)
+
+
+async def test_a_breaker_is_kept_whole(breaker: BreakerStore) -> None:
+    seen = await breaker.load()
+    for state in (OPEN, PROBING, Breaker(Mode.ISOLATED, closed_by="", reason="r" * 4000)):
+        written = await breaker.replace(seen, state)
+        seen = await breaker.load()
+        assert seen.breaker == written.breaker == state
+        assert seen.version == written.version
+
+
+async def test_who_read_before_the_last_change_changes_nothing(breaker: BreakerStore) -> None:
+    old = await breaker.load()
+    first = await breaker.replace(old, OPEN)
+    with pytest.raises(BreakerChanged):
+        await breaker.replace(old, PROBING)
+    await breaker.replace(first, PROBING)
+    with pytest.raises(BreakerChanged):
+        await breaker.replace(first, OPEN)
+    assert (await breaker.load()).breaker == PROBING
+
+
+@pytest.mark.parametrize("standing", [False, True])
+async def test_of_many_who_open_it_one_does(breaker: BreakerStore, standing: bool) -> None:
+    seen = await breaker.load()
+    if standing:
+        seen = await breaker.replace(seen, Breaker(epoch=1))
+
+    async def attempt(number: int) -> bool:
+        try:
+            await breaker.replace(seen, replace(OPEN, reason=f"by {number}"))
+        except BreakerChanged:
+            return False
+        return True
+
+    won = await asyncio.gather(*[attempt(number) for number in range(8)])
+    assert sum(won) == 1
+    assert (await breaker.load()).breaker.reason == f"by {won.index(True)}"
+
+
+async def test_tallies_are_those_of_all_instances_from_a_time_on(breaker: BreakerStore) -> None:
+    buckets = [NOW + timedelta(seconds=seconds) for seconds in (0, 10, 20)]
+    tallies = [
+        Tally(bucket, instance, 2**33, 1, 1) for bucket in buckets for instance in ("i/1", "i2")
+    ]
+    for tally in tallies:
+        await breaker.put_tally(tally)
+    found = await breaker.tallies(buckets[1])
+    assert sorted(found, key=lambda t: (t.bucket_start, t.instance)) == tallies[2:]
+
+
+async def test_a_tally_takes_the_place_of_the_one_before(breaker: BreakerStore) -> None:
+    for failures in (1, 2):
+        await breaker.put_tally(Tally(NOW, "i1", 5, failures))
+    assert list(await breaker.tallies(NOW)) == [Tally(NOW, "i1", 5, 2)]
+
+
+async def test_another_breaker_has_a_row_and_tallies_of_its_own(backend: Backend) -> None:
+    ours, theirs = backend.breaker(), backend.breaker()
+    await ours.replace(await ours.load(), OPEN)
+    await ours.put_tally(Tally(NOW, "i1", 5))
+    assert (await theirs.load()).breaker == Breaker()
+    assert list(await theirs.tallies(NOW)) == []
+
+
+async def test_old_tallies_do_not_pile_up(breaker: BreakerStore) -> None:
+    for bucket in range(3):
+        await breaker.put_tally(Tally(NOW + timedelta(seconds=10 * bucket), "i1", 1))
+    later = NOW + timedelta(hours=3)
+    await breaker.put_tally(Tally(later, "i2", 1))
+    assert list(await breaker.tallies(NOW)) == [Tally(later, "i2", 1)]

@@ -1,0 +1,179 @@
+"""What every IngestionStore promises, asked of each implementation."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from shared.ingestion.accounting import Fate, fate
+from shared.ingestion.errors import AccountingBroken, CommitRefused, Fenced
+from shared.ingestion.model import Commit, Effect, OutboxMessage, Stream
+from shared.ingestion.ports import Saved
+from tests.contract.conftest import now
+from tests.contract.ingestion import Store, checkpoint, commit, effect, gap, letter, new_stream
+
+
+async def messages(store: Store, stream: Stream, limit: int = 999) -> list[str]:
+    return [stored.message.message_id for stored in await store.outbox(stream, limit)]
+
+
+async def first_commit(store: Store, stream: Stream) -> Saved:
+    saved = await store.load(stream)
+    return await store.commit(stream, saved, commit(None, 1, [effect(stream, 1)]))
+
+
+async def test_a_stream_begins_without_a_checkpoint(store: Store) -> None:
+    saved = await store.load(new_stream())
+    assert saved.checkpoint is None
+    assert abs(saved.read_at - now()) < timedelta(seconds=5)
+
+
+@pytest.mark.parametrize("partition_id", ["0", "a/b\\c#d?e", "ü%|=7C"])
+async def test_a_checkpoint_is_kept_to_the_microsecond(store: Store, partition_id: str) -> None:
+    stream = new_stream(partition_id)
+    written = checkpoint(2**40, start=7, epoch=2**33)
+    answer = await store.commit(stream, await store.load(stream), Commit(None, written))
+    saved = await store.load(stream)
+    assert answer.checkpoint == saved.checkpoint == written
+    assert answer.version == saved.version
+    assert abs(saved.read_at - now()) < timedelta(seconds=5)
+    assert abs(answer.read_at - now()) < timedelta(seconds=5)
+
+
+async def test_the_answer_to_a_commit_is_what_the_next_one_builds_on(store: Store) -> None:
+    stream = new_stream()
+    saved = await first_commit(store, stream)
+    for sequence in (2, 3):
+        each = commit(saved.checkpoint, sequence, [effect(stream, sequence)])
+        saved = await store.commit(stream, saved, each)
+    assert await messages(store, stream) == [
+        f"{stream.hub}:0:{sequence}:0" for sequence in (1, 2, 3)
+    ]
+
+
+async def test_who_read_before_the_last_commit_is_refused(store: Store) -> None:
+    stream = new_stream()
+    begun = await store.load(stream)
+    saved = await first_commit(store, stream)
+    with pytest.raises(CommitRefused):
+        await store.commit(stream, begun, commit(None, 1, [effect(stream, 1)]))
+    await store.commit(stream, saved, commit(saved.checkpoint, 2, [effect(stream, 2)]))
+    with pytest.raises(CommitRefused):
+        await store.commit(stream, saved, commit(saved.checkpoint, 3, [effect(stream, 3)]))
+    assert len(await messages(store, stream)) == 2
+
+
+async def test_a_new_epoch_goes_on_and_an_old_one_does_not(store: Store) -> None:
+    stream = new_stream()
+    saved = await first_commit(store, stream)
+    each = commit(saved.checkpoint, 2, [effect(stream, 2)], epoch=5)
+    saved = await store.commit(stream, saved, each)
+    late = commit(saved.checkpoint, 3, [effect(stream, 3)], epoch=4)
+    with pytest.raises(Fenced):
+        await store.commit(stream, saved, late)
+    assert (await store.load(stream)).checkpoint == saved.checkpoint
+    assert len(await messages(store, stream)) == 2
+
+
+async def test_of_many_at_once_one_commits(store: Store) -> None:
+    stream = new_stream()
+    saved = await first_commit(store, stream)
+
+    async def attempt(epoch: int) -> bool:
+        each = commit(saved.checkpoint, 2, [effect(stream, 2, value="v")], epoch=epoch)
+        try:
+            await store.commit(stream, saved, each)
+        except CommitRefused:
+            return False
+        return True
+
+    won = await asyncio.gather(*[attempt(epoch) for epoch in range(1, 9)])
+    assert sum(won) == 1
+    standing = (await store.load(stream)).checkpoint
+    assert standing is not None
+    assert standing.epoch == 1 + won.index(True)
+
+
+async def test_a_row_that_is_there_already_undoes_the_whole_commit(store: Store) -> None:
+    stream = new_stream()
+    saved = await first_commit(store, stream)
+    dead = commit(saved.checkpoint, 4, [effect(stream, 2, value="v")], [letter(4)], [gap(3, 3)])
+    saved = await store.commit(stream, saved, dead)
+    for again in (
+        commit(saved.checkpoint, 5, [effect(stream, 5), effect(stream, 2, value="other")]),
+        commit(saved.checkpoint, 5, [effect(stream, 5)], [letter(4)]),
+    ):
+        with pytest.raises(AccountingBroken):
+            await store.commit(stream, saved, again)
+    assert (await store.load(stream)).version == saved.version
+    assert len(await messages(store, stream)) == 2
+
+
+async def test_a_full_transaction_is_taken_and_a_row_more_is_not(store: Store) -> None:
+    stream = new_stream()
+    saved = await store.load(stream)
+    with pytest.raises(AccountingBroken):
+        await store.commit(stream, saved, commit(None, 99, [effect(stream, n) for n in range(100)]))
+    assert stream not in await store.streams()
+    full = commit(None, 98, [effect(stream, n) for n in range(99)])
+    await store.commit(stream, saved, full)
+    assert len(await messages(store, stream)) == 99
+
+
+async def test_a_commit_whose_reply_was_lost_is_known_by_its_txid(store: Store) -> None:
+    stream = new_stream()
+    saved = await first_commit(store, stream)
+    each = commit(saved.checkpoint, 2, [effect(stream, 2, value="v")])
+    assert fate(each, (await store.load(stream)).checkpoint) is Fate.NOT_APPLIED
+    await store.commit(stream, saved, each)
+    with pytest.raises(CommitRefused):
+        await store.commit(stream, saved, each)
+    assert fate(each, (await store.load(stream)).checkpoint) is Fate.APPLIED
+
+
+TEXTS = ["", "ascii", 'quote " and \\ and \n\t\x01', "ü€🚀" * 20_000, "x" * 300_000]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=[f"{len(text)}" for text in TEXTS])
+async def test_messages_are_kept_whole(store: Store, text: str) -> None:
+    stream = new_stream()
+    sent = Effect(0, text, (OutboxMessage("id/1 ü", text),))
+    await store.commit(stream, await store.load(stream), commit(None, 0, [sent]))
+    (stored,) = await store.outbox(stream, 9)
+    assert stored.message == sent.messages[0]
+
+
+async def test_messages_come_in_the_order_of_events(store: Store) -> None:
+    stream = new_stream()
+    saved = await store.load(stream)
+    effects = [effect(stream, n, messages=12) for n in (100, 9, 10)]
+    await store.commit(stream, saved, commit(None, 100, effects))
+    expected = [m.message_id for n in (1, 2, 0) for m in effects[n].messages]
+    assert await messages(store, stream) == expected
+    assert await messages(store, stream, 13) == expected[:13]
+
+
+async def test_messages_that_were_sent_are_forgotten_however_often(store: Store) -> None:
+    stream, other = new_stream("0"), new_stream("1")
+    for each in (stream, other):
+        effects = [effect(each, n, value="v") for n in range(4)]
+        await store.commit(each, await store.load(each), commit(None, 3, effects))
+    first, second, *rest = await store.outbox(stream, 9)
+    await store.sent(stream, [first])
+    await store.sent(stream, [first, second])
+    assert await store.outbox(stream, 9) == rest
+    await store.sent(stream, [])
+    await store.sent(stream, rest)
+    assert await store.outbox(stream, 9) == []
+    assert len(await messages(store, other)) == 4
+
+
+async def test_an_effect_without_rows_moves_the_checkpoint(store: Store) -> None:
+    stream = new_stream()
+    saved = await store.load(stream)
+    saved = await store.commit(stream, saved, commit(None, 5, [Effect(n) for n in range(6)]))
+    assert saved.checkpoint is not None
+    assert saved.checkpoint.sequence == 5
+    assert await messages(store, stream) == []
