@@ -13,6 +13,7 @@ from shared.adapters.table_service import table_service
 from shared.connections import StorageConnection
 
 TRANSACTION_ROWS_MAX = 100
+PAGE_ROWS_MAX = 1000
 CONFLICTS = (404, 409, 412)
 """Row gone, row there already, row changed: each means that what was read is out of date."""
 
@@ -120,7 +121,7 @@ class Table:
         self, query: str, parameters: Mapping[str, str], limit: int | None
     ) -> list[Any]:
         pages = self._table.query_entities(
-            query, parameters=dict(parameters), results_per_page=limit
+            query, parameters=dict(parameters), results_per_page=limit and min(limit, PAGE_ROWS_MAX)
         ).by_page()
         rows: list[Any] = []
         async for page in pages:

@@ -10,7 +10,8 @@ from datetime import timedelta
 import pytest
 
 from shared.adapters.claims_memory import MemoryClaims
-from shared.adapters.claims_table import TableClaims, key
+from shared.adapters.claims_table import TableClaims
+from shared.adapters.table_keys import key
 from shared.connections import StorageConnection
 from shared.messaging.errors import ClaimTaken
 from shared.messaging.ports import ClaimStore
