@@ -3,7 +3,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup check test run bench lock clean
+.PHONY: help setup check test run bench simulate lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ run: $(READY) ## the whole system on this machine with a live view; Ctrl-C stops
 
 bench: $(READY) ## measurements as JSON lines; GROUP=decide for one group
 	@$(BIN)/python -m bench $(GROUP)
+
+simulate: $(READY) ## every seeded simulation; SEEDS=10000, or SEED=7 ONLY=ingestion again
+	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 lock: $(READY) ## resolve requirements*.in into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements.in -o requirements.txt

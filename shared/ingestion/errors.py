@@ -49,3 +49,11 @@ class DependencyDown(IngestionError):
 
 class BreakerChanged(IngestionError):
     """Somebody else changed the breaker's row since it was read; read it again."""
+
+
+class SendingFailed(IngestionError):
+    """Not everything was sent, and what was is not known; send again under the same ids."""
+
+
+class NotThere(IngestionError):
+    """What was asked for is not there, or not any more."""

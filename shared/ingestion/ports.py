@@ -121,6 +121,15 @@ class DeadLetterStore(Protocol):
         ...
 
 
+class DeadLetterSender(Protocol):
+    """Sends dead letters to where people or another app deal with them."""
+
+    async def send(self, letters: Sequence[StoredDeadLetter]) -> None:
+        """Send all, each under the id of its event. Raises SendingFailed, where any of them may
+        have been sent; the ids tell, and a queue that detects duplicates takes each once."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ReadBack:
     """The events of a span that the hub still has, up to and with number ``complete_to``.

@@ -370,8 +370,8 @@ class World:
             self.store,
             self.hub,
             lambda event: self._handle(event, lease.partition_id),
-            _once,
-            _one_by_one,
+            once,
+            one_by_one,
             lambda: f"tx{next(self.txids)}",
             LIMITS,
         )
@@ -440,11 +440,11 @@ class World:
             call.close()
 
 
-async def _once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
+async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
     return await attempt()
 
 
-async def _one_by_one(work: Sequence[Callable[[], Awaitable[None]]]) -> None:
+async def one_by_one(work: Sequence[Callable[[], Awaitable[None]]]) -> None:
     for piece in work:
         await piece()
 

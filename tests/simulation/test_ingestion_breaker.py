@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,9 +17,8 @@ from shared.ingestion.flows.guard import BreakerGuard
 from shared.ingestion.ports import SeenBreaker
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
+from tests.simulation.seeds import seeds
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", "100"))
-ONLY = os.environ.get("SIMULATION_SEED")
 RULE = TripRule(failures_max=10, slow_ratio_max=0.8)
 TIMES = BreakerTimes(break_seconds=10, break_seconds_max=40, probe_events=5, probe_seconds=15)
 
@@ -128,8 +126,7 @@ def check_rows(world: World) -> None:
         assert (after.probe is not None) is (after.mode is Mode.HALF_OPEN)
 
 
-@pytest.mark.parametrize("seed", [int(ONLY)] if ONLY else range(SEEDS))
-def test_each_opening_is_told_and_it_closes_once_the_dependency_is_back(seed: int) -> None:
+def check_seed(seed: int) -> None:
     world = World(seed, fault_rate=(0.0, 0.01, 0.04)[seed % 3])
     for down in (False, True, False, True):
         world.down = down
@@ -146,6 +143,11 @@ def test_each_opening_is_told_and_it_closes_once_the_dependency_is_back(seed: in
     if seed % 3 == 0:
         assert told == Counter(range(1, row.epoch + 1)), f"seed {seed}: {told}"
         assert row.epoch >= 1
+
+
+@pytest.mark.parametrize("seed", seeds(100))
+def test_each_opening_is_told_and_it_closes_once_the_dependency_is_back(seed: int) -> None:
+    check_seed(seed)
 
 
 def test_the_faults_do_strike() -> None:

@@ -1,0 +1,131 @@
+"""People who redrive and give up the same dead letters at once, by calls that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pytest
+
+from shared.adapters.ingestion_memory import MemoryHubReader, MemoryIngestionStore
+from shared.ingestion.accounting import dead_letter
+from shared.ingestion.errors import IngestionError, StoreUnavailable, TransientFailure
+from shared.ingestion.flows.dead_letters import Wanted, find
+from shared.ingestion.flows.redrive import Redriver, purge
+from shared.ingestion.model import (
+    Checkpoint,
+    Commit,
+    Effect,
+    Event,
+    FailureKind,
+    OutboxMessage,
+    Stream,
+    message_id,
+)
+from shared.ingestion.ports import StoredDeadLetter
+from tests.builders import NOW
+from tests.simulation.ingestion_fleet import failing_as, once
+from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
+from tests.simulation.seeds import seeds
+
+STREAM = Stream("ns", "hub", "$Default", "0")
+LETTERS = 12
+
+
+class Hostile:
+    """A store with a pause before and after each call that changes something."""
+
+    def __init__(self, store: MemoryIngestionStore) -> None:
+        self.store = store
+        self.streams, self.gaps = store.streams, store.gaps
+        self.dead_letter, self.dead_letters = store.dead_letter, store.dead_letters
+        self.redriven: Counter[int] = Counter()
+        self.removed: Counter[int] = Counter()
+
+    async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
+        with failing_as(StoreUnavailable("redrive")):
+            await pause()
+            await self.store.redrive(stored, effect)
+            self.redriven[effect.sequence] += 1
+            await pause()
+
+    async def remove(self, stored: StoredDeadLetter) -> None:
+        with failing_as(StoreUnavailable("remove")):
+            await pause()
+            await self.store.remove(stored)
+            self.removed[stored.letter.sequence] += 1
+            await pause()
+
+
+class World:
+    """A stream of dead letters, and people who crash and start again until none is left."""
+
+    def __init__(self, seed: int, fault_rate: float) -> None:
+        self.scheduler = Scheduler(seed, fault_rate)
+        store = MemoryIngestionStore(lambda: NOW)
+        asyncio.run(_fill(store))
+        self.store = Hostile(store)
+        self.crashes = 0
+        for purges in (False, False, seed % 2 == 0):
+            self.start(purges)
+
+    def start(self, purges: bool) -> None:
+        def ended(_result: object, error: BaseException | None) -> None:
+            assert error is None or isinstance(error, Crash | Outage), error
+            self.crashes += isinstance(error, Crash)
+            if error is not None:
+                self.start(purges)
+
+        self.scheduler.start(self.person(purges), ended)
+
+    async def person(self, purges: bool) -> None:
+        while letters := await find(self.store, Wanted(), 5):
+            await pause()
+            with suppress(IngestionError):
+                await self._take_up(letters, purges)
+
+    async def _take_up(self, letters: Sequence[StoredDeadLetter], purges: bool) -> None:
+        if purges:
+            await purge(self.store, letters[:1])
+        else:
+            redriver = Redriver(self.store, MemoryHubReader(), lambda _s: self._handle, once)
+            await redriver.run(letters)
+
+    async def _handle(self, event: Event) -> Effect:
+        with failing_as(TransientFailure("not yet")):
+            await pause()
+        message = OutboxMessage(message_id(STREAM, event.sequence), "m")
+        return Effect(event.sequence, messages=(message,))
+
+
+async def _fill(store: MemoryIngestionStore) -> None:
+    events = [Event(n, f"@{n}", NOW, b"x") for n in range(LETTERS)]
+    letters = [dead_letter(event, FailureKind.POISON, "no", NOW) for event in events]
+    after = Checkpoint(0, LETTERS - 1, "@", NOW)
+    commit = Commit(None, after, dead_letters=tuple(letters))
+    await store.commit(STREAM, await store.load(STREAM), commit)
+
+
+def check_seed(seed: int) -> None:
+    world = World(seed, fault_rate=(0.0, 0.05, 0.2)[seed % 3])
+    world.scheduler.run_until_idle()
+    store = world.store
+    became = store.redriven + store.removed
+    assert became == Counter(range(LETTERS)), f"seed {seed}: {became}"
+    sent = [stored.message.message_id for stored in asyncio.run(store.store.outbox(STREAM, 100))]
+    assert sorted(sent) == sorted(message_id(STREAM, n) for n in store.redriven), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_each_dead_letter_is_redriven_or_given_up_exactly_once(seed: int) -> None:
+    check_seed(seed)
+
+
+def test_the_faults_do_strike() -> None:
+    worlds = [World(seed, fault_rate=0.2) for seed in range(10)]
+    for world in worlds:
+        world.scheduler.run_until_idle()
+    assert sum(world.crashes for world in worlds) > 5
+    assert sum(sum(world.store.removed.values()) for world in worlds) > 5
