@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from azure.eventhub import EventData
-from azure.eventhub.aio import EventHubConsumerClient
-from azure.eventhub.exceptions import EventHubError
 
-from shared.adapters.event_hub_events import event_of
+from shared.adapters.event_hubs import consumer_client, to_event
+from shared.connections import EventHubConnection
 from shared.ingestion.errors import HubUnavailable
-from shared.ingestion.model import Event, Stream
-from shared.ingestion.ports import ReadBack
-from shared.ingestion.survey import Span
+from shared.ingestion.model import Event
 
-OpenClient = Callable[[], EventHubConsumerClient]
 Deliver = Callable[[Sequence[Event]], Awaitable[None]]
 FROM_THE_START = "-1"
 CLOSE_SECONDS_MAX = 10
@@ -29,9 +25,10 @@ CLOSE_SECONDS_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class EventHubReceiver:
-    """``open_client`` gives a new client at each call, without retries of its own."""
+    """One client for each partition that is read, without retries of its own."""
 
-    open_client: OpenClient
+    connection: EventHubConnection
+    consumer_group: str
     batch_max: int = 300
     wait_seconds: float = 5
     """An empty batch is delivered after so long without an event."""
@@ -41,7 +38,7 @@ class EventHubReceiver:
     ) -> None:
         """See PartitionReceiver. Closing takes the client up to a second or two."""
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        client = self.open_client()
+        client = consumer_client(self.connection, self.consumer_group, 0)
         receiving = asyncio.create_task(
             client.receive_batch(
                 on_event_batch=_delivering(deliver, failed),
@@ -63,54 +60,6 @@ class EventHubReceiver:
             await asyncio.wait([asyncio.create_task(client.close())], timeout=CLOSE_SECONDS_MAX)
 
 
-@dataclass(slots=True)
-class EventHubFacts:
-    """What a hub tells without a receiver, which an owner level of another would keep out."""
-
-    open_client: OpenClient
-    doubted: dict[Stream, int] = field(default_factory=dict)
-    _client: EventHubConsumerClient | None = None
-
-    async def partition_ids(self) -> tuple[str, ...]:
-        return tuple(await self._ask(lambda client: client.get_partition_ids()))
-
-    async def last_enqueued(self, stream: Stream) -> int:
-        return int((await self._properties(stream))["last_enqueued_sequence_number"])
-
-    async def read_back(self, stream: Stream, span: Span) -> ReadBack:
-        """What is missing before an event that the receiver delivered.
-
-        Numbers before the hub's first one are gone. Others are read again from the checkpoint on
-        by way of HubUnavailable; what is missing once more then is not in the hub, for events
-        come in order.
-        """
-        first = int((await self._properties(stream))["beginning_sequence_number"])
-        if span.first < first:
-            return ReadBack((), min(span.last, first - 1))
-        if self.doubted.get(stream) == span.first:
-            return ReadBack((), span.last)
-        self.doubted[stream] = span.first
-        raise HubUnavailable(f"{span.first} to {span.last} did not come: read again")
-
-    async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
-
-    async def _properties(self, stream: Stream) -> dict[str, Any]:
-        partition_id = stream.partition_id
-        told = await self._ask(lambda client: client.get_partition_properties(partition_id))
-        return dict(told)
-
-    async def _ask(self, question: Callable[[EventHubConsumerClient], Awaitable[Any]]) -> Any:
-        self._client = self._client or self.open_client()
-        try:
-            return await question(self._client)
-        except (EventHubError, OSError) as error:
-            await self.close()
-            raise HubUnavailable(f"{type(error).__name__}: {error}") from error
-
-
 def _delivering(
     deliver: Deliver, failed: asyncio.Future[None]
 ) -> Callable[[Any, list[EventData]], Awaitable[None]]:
@@ -118,7 +67,7 @@ def _delivering(
         if failed.done():
             return
         try:
-            await deliver([event_of(data) for data in batch])
+            await deliver([to_event(data) for data in batch])
         except Exception as error:
             _fail(failed, error)
 

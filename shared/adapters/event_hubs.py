@@ -107,7 +107,7 @@ class EventHubReader:
         where = f"{self._connection.hub}/{what}, consumer group {self._consumer_group}"
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                async with self._client() as client:
+                async with consumer_client(self._connection, self._consumer_group, 1) as client:
                     yield client
         except TimeoutError as error:
             seconds = self._timeout_seconds
@@ -115,17 +115,20 @@ class EventHubReader:
         except (EventHubError, OSError) as error:
             raise HubUnavailable(f"{where}: {type(error).__name__}: {error}") from error
 
-    def _client(self) -> EventHubConsumerClient:
-        connection, group = self._connection, self._consumer_group
-        options: dict[str, Any] = {"eventhub_name": connection.hub, "retry_total": 1}
-        if connection.connection_string:
-            return EventHubConsumerClient.from_connection_string(
-                connection.connection_string, group, **options
-            )
-        credential = credential_for(connection.namespace, connection.client_id)
-        return EventHubConsumerClient(
-            connection.namespace, consumer_group=group, credential=credential, **options
+
+def consumer_client(
+    connection: EventHubConnection, consumer_group: str, retries: int
+) -> EventHubConsumerClient:
+    """A client of its own for each call; it connects when it is first used."""
+    options: dict[str, Any] = {"eventhub_name": connection.hub, "retry_total": retries}
+    if connection.connection_string:
+        return EventHubConsumerClient.from_connection_string(
+            connection.connection_string, consumer_group, **options
         )
+    credential = credential_for(connection.namespace, connection.client_id)
+    return EventHubConsumerClient(
+        connection.namespace, consumer_group=consumer_group, credential=credential, **options
+    )
 
 
 def to_event(data: EventData) -> Event:
