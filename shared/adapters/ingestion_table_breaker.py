@@ -91,6 +91,7 @@ class TableBreakerStore:
             "successes": whole(tally.successes),
             "failures": whole(tally.failures),
             "slow": whole(tally.slow),
+            "last_error": tally.last_error,
         }
 
 
@@ -105,4 +106,5 @@ def _tally(row: Any) -> Tally:
         number_of(row["successes"]),
         number_of(row["failures"]),
         number_of(row["slow"]),
+        row["last_error"],
     )

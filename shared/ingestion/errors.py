@@ -15,6 +15,18 @@ class BadEvent(IngestionError):
     """An event that nobody can make sense of, however often it is tried; a dead letter."""
 
 
+class BadDelivery(IngestionError):
+    """The host handed over a batch without what is needed of it; nothing can be accounted for."""
+
+
+class BreakerOpen(IngestionError):
+    """The circuit breaker lets nothing through; the partition is held, no event is to blame."""
+
+
+class AnnouncementFailed(IngestionError):
+    """Nobody was told of an opening; another instance tries again after a while."""
+
+
 class StreamRecreated(IngestionError):
     """The hub counts from the start again under an old name; a person must say what to do."""
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 TALLIES_KEPT = timedelta(hours=1)
 """Stores drop what is older than the newest by so much: more than any window needs."""
+ERROR_CHARACTERS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Tally:
     successes: int = 0
     failures: int = 0
     slow: int = 0
+    last_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ def count(
     successes: int = 0,
     failures: int = 0,
     slow: int = 0,
+    last_error: str = "",
 ) -> Tally:
     """The tally with a batch's calls: the same row, or a new one where its bucket is over.
 
@@ -80,6 +83,7 @@ def count(
         tally.successes + successes,
         tally.failures + failures,
         tally.slow + slow,
+        last_error[:ERROR_CHARACTERS_MAX] or tally.last_error,
     )
 
 

@@ -270,5 +270,8 @@ class Announcer(Protocol):
     """Tells people that a breaker opened."""
 
     async def announce(self, breaker: Breaker) -> None:
-        """Tell of the incident. At least once: its epoch makes a repetition known as one."""
+        """Tell of the incident. At least once: its epoch makes a repetition known as one.
+
+        Raises AnnouncementFailed.
+        """
         ...

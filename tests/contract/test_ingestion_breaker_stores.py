@@ -69,7 +69,9 @@ async def test_of_many_who_open_it_one_does(breaker: BreakerStore, standing: boo
 async def test_tallies_are_those_of_all_instances_from_a_time_on(breaker: BreakerStore) -> None:
     buckets = [NOW + timedelta(seconds=seconds) for seconds in (0, 10, 20)]
     tallies = [
-        Tally(bucket, instance, 2**33, 1, 1) for bucket in buckets for instance in ("i/1", "i2")
+        Tally(bucket, instance, 2**33, 1, 1, "ValueError: ü")
+        for bucket in buckets
+        for instance in ("i/1", "i2")
     ]
     for tally in tallies:
         await breaker.put_tally(tally)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from shared.ingestion.breaker import (
+    LONG_AGO,
     Breaker,
     BreakerTimes,
     Gate,
+    Mode,
     announced,
     gate,
     report_probe,
@@ -16,9 +19,11 @@ from shared.ingestion.breaker import (
     take_announcement,
     trip,
 )
-from shared.ingestion.errors import BreakerChanged
+from shared.ingestion.errors import AnnouncementFailed, BreakerChanged
 from shared.ingestion.failure_window import Tally, TripRule, count, health, oldest_bucket
 from shared.ingestion.ports import Announcer, BreakerStore, SeenBreaker
+
+log = logging.getLogger(__name__)
 
 RACES_MAX = 10
 """Races lost in a row before it is left to be told once more."""
@@ -39,17 +44,15 @@ class BreakerGuard:
     times: BreakerTimes = field(default_factory=BreakerTimes)
     unwritten: dict[datetime, Tally] = field(default_factory=dict)
     current: Tally | None = None
+    looked_at: datetime = LONG_AGO
+    """When it looked last, by the store's clock."""
 
     async def admit(self, partition_id: str) -> Gate:
         """How much of a partition's next batch may be processed; takes the probe where it is due.
 
         Whoever asks also looks after an announcement that nobody finished.
         """
-        seen = await self.store.load()
-        taken = await self._won(seen, take_announcement(seen.breaker, seen.read_at, self.times))
-        if taken is not None:
-            await self._announce(taken.breaker)
-            seen = await self.store.load()
+        seen = await self._look()
         found = gate(seen.breaker, self.instance, partition_id, seen.read_at)
         if not found.shut:
             return found
@@ -57,7 +60,28 @@ class BreakerGuard:
         won = await self._won(seen, probing)
         return found if won is None else gate(won.breaker, self.instance, partition_id, won.read_at)
 
-    def count(self, now: datetime, *, successes: int = 0, failures: int = 0, slow: int = 0) -> None:
+    async def is_closed(self) -> bool:
+        """Whether events flow; asks for no probe, but looks after announcements too."""
+        return (await self._look()).breaker.mode is Mode.CLOSED
+
+    async def _look(self) -> SeenBreaker:
+        seen = await self.store.load()
+        self.looked_at = seen.read_at
+        taken = await self._won(seen, take_announcement(seen.breaker, seen.read_at, self.times))
+        if taken is None:
+            return seen
+        await self._announce(taken.breaker)
+        return await self.store.load()
+
+    def count(
+        self,
+        now: datetime,
+        *,
+        successes: int = 0,
+        failures: int = 0,
+        slow: int = 0,
+        last_error: str = "",
+    ) -> None:
         """Count a batch's calls, in memory. ``now`` is the store's clock."""
         tally = count(
             self.current,
@@ -67,6 +91,7 @@ class BreakerGuard:
             successes=successes,
             failures=failures,
             slow=slow,
+            last_error=last_error,
         )
         self.current = self.unwritten[tally.bucket_start] = tally
 
@@ -103,8 +128,15 @@ class BreakerGuard:
             return None
 
     async def _announce(self, breaker: Breaker) -> None:
-        """Tell people, then note that they were told, whatever the row has become meanwhile."""
-        await self.announcer.announce(breaker)
+        """Tell people, then note that they were told, whatever the row has become meanwhile.
+
+        Where that fails, whoever looks later than ``announce_seconds`` tries again.
+        """
+        try:
+            await self.announcer.announce(breaker)
+        except AnnouncementFailed as error:
+            log.error("[breaker_not_announced] incident %s: %s", breaker.epoch, error)
+            return
         for _ in range(RACES_MAX):
             seen = await self.store.load()
             done = announced(seen.breaker, breaker.epoch)
