@@ -6,9 +6,11 @@ A real PostgreSQL server is started for the tests, or that of ``TEST_POSTGRES_UR
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from functools import cached_property
+from typing import Protocol, TypeVar
 
 import pytest
 
@@ -17,14 +19,26 @@ from shared.adapters.ingestion_memory import (
     MemoryIngestionStore,
     MemoryOwnershipStore,
 )
+from shared.adapters.ingestion_sql import SqlIngestionStore
+from shared.adapters.ingestion_sql_breaker import SqlBreakerStore
+from shared.adapters.ingestion_sql_owners import SqlOwnershipStore
+from shared.adapters.ingestion_sql_schema import metadata
 from shared.adapters.ingestion_table import TableIngestionStore
 from shared.adapters.ingestion_table_breaker import TableBreakerStore
 from shared.adapters.ingestion_table_owners import TableOwnershipStore
+from shared.adapters.sql import Sql
 from shared.connections import StorageConnection
 from shared.ingestion.ports import BreakerStore, OwnershipStore
 from tests.contract.ingestion import Store
+from tests.contract.postgres import postgres
 
-BACKENDS = ("memory", "tables")
+
+class Closes(Protocol):
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closes)
+BACKENDS = ("memory", "tables", "sqlite", "postgres")
 
 
 def now() -> datetime:
@@ -42,30 +56,52 @@ class Backend:
     def store(self) -> Store:
         if self.kind == "memory":
             return MemoryIngestionStore(now)
-        tables = TableIngestionStore(self._storage)
-        self._stack.push_async_callback(tables.close)
-        return tables
+        if self.kind == "tables":
+            return self._closing(TableIngestionStore(self._storage))
+        return SqlIngestionStore(self.sql)
 
     def owners(self) -> OwnershipStore:
         """Of a hub that nobody else reads."""
         if self.kind == "memory":
             return MemoryOwnershipStore(now)
-        tables = TableOwnershipStore(self._storage, "ns/ü", uuid.uuid4().hex, "$Default")
-        self._stack.push_async_callback(tables.close)
-        return tables
+        group = ("ns/ü", uuid.uuid4().hex, "$Default")
+        if self.kind == "tables":
+            return self._closing(TableOwnershipStore(self._storage, *group))
+        return SqlOwnershipStore(self.sql, *group)
 
     def breaker(self) -> BreakerStore:
         """Of a consumer that nobody else is."""
         if self.kind == "memory":
             return MemoryBreakerStore(now)
-        tables = TableBreakerStore(self._storage, f"hub/{uuid.uuid4().hex}")
-        self._stack.push_async_callback(tables.close)
-        return tables
+        name = f"hub/{uuid.uuid4().hex}"
+        if self.kind == "tables":
+            return self._closing(TableBreakerStore(self._storage, name))
+        return SqlBreakerStore(self.sql, name)
+
+    @cached_property
+    def sql(self) -> Sql:
+        url = self._request.getfixturevalue(f"{self.kind}_url")
+        return self._closing(Sql(url, metadata))
 
     @property
     def _storage(self) -> StorageConnection:
         string = self._request.getfixturevalue("azurite").connection_string
         return StorageConnection("Storage", string)
+
+    def _closing(self, opened: C) -> C:
+        self._stack.push_async_callback(opened.close)
+        return opened
+
+
+@pytest.fixture(scope="session")
+def sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('sqlite')}/ingestion.db"
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    with postgres() as url:
+        yield url
 
 
 @pytest.fixture(params=BACKENDS)

@@ -126,7 +126,8 @@ def test_operations_explains_every_kind_of_log_entry() -> None:
 
 def test_development_files_are_not_deployed() -> None:
     ignored = set((ROOT / ".funcignore").read_text().split())
-    deployed = {"function_app.py", "host.json", "scaling_rules.py", "shared", "requirements.txt"}
+    deployed = {"function_app.py", "host.json", "scaling_rules.py", "shared"}
+    deployed |= {"requirements.txt", "requirements-sql.txt"}
     tracked = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -1,0 +1,92 @@
+"""A breaker in a SQL database: its row by compare-and-swap, and a tally a bucket and instance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from shared.adapters.ingestion_breaker_text import decode, encode
+from shared.adapters.ingestion_sql_schema import breakers, server_now, tallies
+from shared.adapters.sql import Sql
+from shared.ingestion.breaker import Breaker
+from shared.ingestion.errors import BreakerChanged
+from shared.ingestion.failure_window import TALLIES_KEPT, Tally
+from shared.ingestion.ports import SeenBreaker
+
+_REPLACE = update(breakers).where(
+    breakers.c.name == bindparam("b_name"), breakers.c.version == bindparam("b_version")
+)
+_RECOUNT = update(tallies).where(
+    tallies.c.name == bindparam("b_name"),
+    tallies.c.bucket_start == bindparam("b_bucket_start"),
+    tallies.c.instance == bindparam("b_instance"),
+)
+
+
+class SqlBreakerStore:
+    """See BreakerStore. Versions count the writes of the row."""
+
+    def __init__(self, sql: Sql, name: str) -> None:
+        self._sql = sql
+        self._name = name
+
+    async def load(self) -> SeenBreaker:
+        query = select(breakers.c.state, breakers.c.version).where(breakers.c.name == self._name)
+
+        def work(connection: Connection) -> SeenBreaker:
+            row = connection.execute(query).one_or_none()
+            now = _now(connection)
+            if row is None:
+                return SeenBreaker(Breaker(), now)
+            return SeenBreaker(decode(row.state), now, row.version)
+
+        return await self._sql.read(work)
+
+    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
+        def work(connection: Connection) -> SeenBreaker:
+            version = (seen.version or 0) + 1
+            values = {"mode": str(breaker.mode), "state": encode(breaker), "version": version}
+            if seen.version is None:
+                try:
+                    connection.execute(insert(breakers), {"name": self._name, **values})
+                except IntegrityError as error:
+                    raise BreakerChanged(f"{self._name}: another was first") from error
+            else:
+                guard = {"b_name": self._name, "b_version": seen.version}
+                if connection.execute(_REPLACE, {**values, **guard}).rowcount != 1:
+                    raise BreakerChanged(f"{self._name}: another was first")
+            return SeenBreaker(breaker, _now(connection), version)
+
+        return await self._sql.write(work)
+
+    async def put_tally(self, tally: Tally) -> None:
+        """No two write the same row, so an update that found none can be followed by an insert."""
+        key = {"name": self._name, "bucket_start": tally.bucket_start, "instance": tally.instance}
+        values = {"successes": tally.successes, "failures": tally.failures, "slow": tally.slow}
+        old = delete(tallies).where(
+            tallies.c.name == self._name,
+            tallies.c.bucket_start < tally.bucket_start - TALLIES_KEPT,
+        )
+
+        def work(connection: Connection) -> None:
+            where = {f"b_{name}": value for name, value in key.items()}
+            if connection.execute(_RECOUNT, {**values, **where}).rowcount == 0:
+                connection.execute(insert(tallies), {**key, **values})
+                connection.execute(old)
+
+        await self._sql.write(work)
+
+    async def tallies(self, since: datetime) -> Sequence[Tally]:
+        query = select(tallies).where(tallies.c.name == self._name, tallies.c.bucket_start >= since)
+        rows = await self._sql.read(lambda c: c.execute(query).all())
+        return [
+            Tally(row.bucket_start, row.instance, row.successes, row.failures, row.slow)
+            for row in rows
+        ]
+
+
+def _now(connection: Connection) -> datetime:
+    return connection.execute(select(server_now())).scalar_one()

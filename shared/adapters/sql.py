@@ -1,0 +1,131 @@
+"""A SQL database: transactions in threads, whatever fails under its name.
+
+SQLite runs in this process, with a write-ahead log: readers and the one writer do not wait for each
+other. A crash of the machine may undo its last transactions, each of them whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Connection, Engine, MetaData, create_engine, event, make_url
+from sqlalchemy.exc import (
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    TimeoutError,
+)
+from sqlalchemy.pool import StaticPool
+
+from shared.ingestion.errors import StoreUnavailable
+
+T = TypeVar("T")
+
+BUSY_SECONDS = 5
+RECYCLE_SECONDS = 1500
+"""Below the half hour after which Azure SQL drops an idle connection."""
+
+
+class Run(Protocol):
+    """Runs a blocking piece of work."""
+
+    async def __call__(self, work: Callable[[], T]) -> T: ...
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    return await asyncio.to_thread(work)
+
+
+class Sql:
+    """A database with the tables of ``metadata``, which are made where they are missing."""
+
+    def __init__(self, url: str, metadata: MetaData, run: Run = in_thread) -> None:
+        self.engine = _engine(url)
+        self._metadata = metadata
+        self._run = run
+        self._reading = _reading(self.engine)
+        self._made = False
+        self._making = threading.Lock()
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """What the work reads. Raises StoreUnavailable."""
+        return await self._run(lambda: self._work(self._reading, work))
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """What the work answers, in one transaction: it is undone where the work raises.
+
+        Raises what the work raises, and StoreUnavailable.
+        """
+        return await self._run(lambda: self._work(self.engine, work))
+
+    async def close(self) -> None:
+        await self._run(self.engine.dispose)
+
+    def _work(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+        with store_errors(engine.url.get_backend_name()):
+            self._make()
+            with engine.begin() as connection:
+                return work(connection)
+
+    def _make(self) -> None:
+        with self._making:
+            if self._made:
+                return
+            try:
+                self._metadata.create_all(self.engine)
+            except (IntegrityError, ProgrammingError, OperationalError):
+                self._metadata.create_all(self.engine)  # another made them at the same time
+            self._made = True
+
+
+@contextmanager
+def store_errors(what: str) -> Iterator[None]:
+    """What may pass, as StoreUnavailable; it says what the database said, and no values."""
+    try:
+        yield
+    except (OperationalError, InterfaceError) as error:
+        raise StoreUnavailable(f"{what}: {error.orig}") from error
+    except TimeoutError as error:
+        raise StoreUnavailable(f"{what}: no connection was free in time") from error
+
+
+def refused(error: IntegrityError | DataError) -> str:
+    """What the database said of the row that it did not take."""
+    return str(error.orig)
+
+
+def _engine(url: str) -> Engine:
+    if make_url(url).get_backend_name() != "sqlite":
+        return create_engine(url, hide_parameters=True, pool_recycle=RECYCLE_SECONDS)
+    options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS}}
+    if make_url(url).database in (None, "", ":memory:"):
+        options |= {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
+    engine = create_engine(url, hide_parameters=True, **options)
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _reading(engine: Engine) -> Engine:
+    """Reads need no transaction; in SQLite they must not take the writer's place."""
+    if engine.dialect.name == "sqlite":
+        return engine.execution_options(reading=True)
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # begins no transaction by itself, or at the wrong moment
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """A writer takes its place at once: one that began as a reader could not wait for it."""
+    reading = connection.get_execution_options().get("reading")
+    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
