@@ -14,4 +14,8 @@ class LoggedRecompute:
 
     async def run(self, work: Work) -> None:
         extra = {"action": "recompute", "dataset": work.dataset, "period": work.label}
-        log.info("%s is due: no job is configured to process it", work.message_id, extra=extra)
+        log.info(
+            "[recompute] %s is due: no job is configured to process it",
+            work.message_id,
+            extra=extra,
+        )

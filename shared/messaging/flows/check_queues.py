@@ -31,7 +31,8 @@ class CheckOnce:
         try:
             await run(self.processing, self.working, self.periods, self.reader)
         except FactsHidden as error:
-            log.warning("queues not checked: %s", error, extra={"action": "queues_not_checked"})
+            extra = {"action": "queues_not_checked"}
+            log.warning("[queues_not_checked] %s", error, extra=extra)
         self.passed = True
 
     async def close(self) -> None:

@@ -23,5 +23,5 @@ def run(body: str, message_id: str) -> str:
     except BadEvent as error:
         reason = str(error)
     extra = {"action": "poison", "message_id": message_id, "body": body}
-    log.error("event %s could not be processed: %s", message_id, reason, extra=extra)
+    log.error("[poison] event %s could not be processed: %s", message_id, reason, extra=extra)
     return reason

@@ -47,4 +47,4 @@ async def run(
 
 def _tell(action: str, work: Work, reason: str) -> None:
     extra = {"action": action, "dataset": work.dataset, "period": work.turn_label}
-    log.info("%s %s: %s", work.message_id, action, reason, extra=extra)
+    log.info("[%s] %s: %s", action, work.message_id, reason, extra=extra)

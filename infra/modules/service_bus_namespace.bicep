@@ -1,0 +1,28 @@
+// A Service Bus namespace with the topic to watch, for those who have none yet.
+
+param name string
+param location string
+param tags object
+param topic string
+param subscription string
+
+resource namespace 'Microsoft.ServiceBus/namespaces@2024-01-01' = {
+  name: name
+  location: location
+  tags: tags
+  sku: { name: 'Standard', tier: 'Standard' }
+  properties: {
+    disableLocalAuth: true
+    minimumTlsVersion: '1.2'
+  }
+
+  resource watched 'topics' = {
+    name: topic
+    properties: {}
+
+    resource by 'subscriptions' = {
+      name: subscription
+      properties: { deadLetteringOnMessageExpiration: true }
+    }
+  }
+}

@@ -1,0 +1,236 @@
+"""What is deployed fits the app: settings, names, entities, roles, alerts."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.stand_ins.arm import ArmStandIn
+from local.stand_ins.loopback_server import Reply, Request
+from local.stand_ins.plans import P1V3, Plan
+from shared import settings
+from shared.adapters.app_service import AppServiceControl
+from shared.adapters.memory import MemoryStateStore
+from shared.autoscaling.flows import poison, scaling_logic
+from shared.autoscaling.flows.poison import PoisonMessage
+from shared.autoscaling.model import CAPACITY_METRIC, Limits, Metric, MetricValue, Recommendation
+from shared.connections import ServiceBusConnection, StorageConnection
+from shared.messaging.entities import QueueFacts, problems
+from shared.messaging.flows import poison as telemetry_poison
+from shared.messaging.periods import DUPLICATE_WINDOW_MAX, Period
+from tests.builders import NOW, resource
+from tests.contract.test_azure_adapters import ID, loaded
+from tests.infra.bicep import BicepFile, Declaration, Expression
+
+ROOT = Path(__file__).parents[2]
+INFRA = ROOT / "infra"
+MAIN, STORAGE, BUS, PLAN_ROLE, MONITORING, APP, ARRIVALS = (
+    BicepFile(INFRA / name)
+    for name in (
+        "main.bicep",
+        "modules/storage.bicep",
+        "modules/service_bus.bicep",
+        "modules/plan_role.bicep",
+        "modules/monitoring.bicep",
+        "modules/function_app.bicep",
+        "modules/arrivals.bicep",
+    )
+)
+FILES = [BicepFile(path) for path in sorted(INFRA.rglob("*.bicep"))]
+EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
+
+
+def computed_settings() -> dict[str, Any]:
+    """Those that main.bicep sets beside the defaults of the example."""
+    (arguments,) = (n for n in MAIN.variables["chosen"].named_children if n.type == "arguments")
+    found: dict[str, Any] = MAIN.value(arguments.named_children[1])
+    return found
+
+
+def deployed_settings() -> dict[str, str]:
+    said_otherwise = MAIN.named("saidOtherwise").value
+    assert set(said_otherwise) <= set(EXAMPLE)
+    kept = {name: value for name, value in EXAMPLE.items() if name not in said_otherwise}
+    made_up = {
+        "ArmEndpoint": "https://management.azure.com/",
+        "SubscriptionId": "0" * 8 + "-0000" * 3 + "-" + "0" * 12,
+    }
+    computed = {name: made_up.get(name, "something") for name in computed_settings()}
+    assert set(computed) <= set(kept), "a setting that the app does not know"
+    connections: dict[str, Any] = APP.named("connections").value
+    said = {
+        k: f"https://{k}.example" if isinstance(v, Expression) else v
+        for k, v in connections.items()
+    }
+    return {**kept, **computed, **said}
+
+
+def test_the_app_starts_with_the_settings_that_it_is_given() -> None:
+    loaded_settings = settings.load(deployed_settings())
+    assert loaded_settings.single_resource().name == "something"
+    for name in MAIN.named("saidOtherwise").value:
+        if name == "AzureWebJobsStorage":
+            storage = loaded_settings.storage(name)
+            assert isinstance(storage, StorageConnection)
+            assert storage.queue_url
+            assert storage.client_id
+        elif name.startswith("ServiceBus"):
+            bus = loaded_settings.service_bus(name)
+            assert isinstance(bus, ServiceBusConnection)
+            assert bus.namespace
+            assert bus.client_id
+
+
+def test_every_connection_is_by_managed_identity_and_no_key_is_asked_for() -> None:
+    text = "\n".join(file.path.read_text() for file in FILES)
+    assert not re.findall(r"listKeys|listSecrets|AccountKey|SharedAccessKey|primaryKey", text, re.I)
+    assert not re.findall(r"@secure", text), "there is no secret to hand over"
+    for account in STORAGE.resources("Microsoft.Storage/storageAccounts"):
+        assert account.value["properties"]["allowSharedKeyAccess"] is False
+        assert account.value["properties"]["allowBlobPublicAccess"] is False
+        assert account.value["properties"]["minimumTlsVersion"] == "TLS1_2"
+    for file in FILES:
+        for of in ("Microsoft.ServiceBus/namespaces", "Microsoft.EventHub/namespaces"):
+            for namespace in file.resources(of):
+                assert namespace.value["properties"]["disableLocalAuth"] is True
+                assert namespace.value["properties"]["minimumTlsVersion"] == "1.2"
+    (insights,) = MONITORING.resources("Microsoft.Insights/components")
+    assert insights.value["properties"]["DisableLocalAuth"] is True
+
+
+def test_the_site_speaks_https_and_http2_with_tls_of_today_and_takes_no_password() -> None:
+    (site,) = APP.resources("Microsoft.Web/sites")
+    properties = site.value["properties"]
+    assert properties["httpsOnly"] is True
+    config = properties["siteConfig"]
+    assert (config["http20Enabled"], config["ftpsState"]) == (True, "Disabled")
+    assert config["minTlsVersion"] == config["scmMinTlsVersion"] == "1.2"
+    assert properties["functionAppConfig"]["runtime"]["name"] == "python"
+    policies = APP.resources("Microsoft.Web/sites/basicPublishingCredentialsPolicies")
+    assert {p.value["name"]: p.value["properties"]["allow"] for p in policies} == {
+        "ftp": False,
+        "scm": False,
+    }
+
+
+def test_queues_and_tables_are_those_that_the_app_uses() -> None:
+    source = (ROOT / "function_app.py").read_text()
+    literal = set(re.findall(r'queue_name="([\w-]+)"', source))
+    by_setting = {Expression("telemetryQueue"), Expression("'${telemetryQueue}-poison'")}
+    assert set(STORAGE.named("queueNames").value) == literal | by_setting
+    adapters = (ROOT / "shared" / "adapters").glob("*.py")
+    named = (re.findall(r'^TABLE_NAME = "(\w+)"', each.read_text(), re.M) for each in adapters)
+    tables = {table for found in named for table in found}
+    assert set(STORAGE.named("tableNames").value) == tables
+
+
+def queue_facts(declared: Declaration) -> QueueFacts:
+    properties = declared.value["properties"]
+    days = re.fullmatch(r"P(\d)D", properties.get("duplicateDetectionHistoryTimeWindow", ""))
+    return QueueFacts(
+        declared.value["name"],
+        timedelta(days=int(days[1])) if days and properties["requiresDuplicateDetection"] else None,
+        properties["requiresSession"],
+        properties.get("forwardTo"),
+    )
+
+
+def test_the_queues_keep_the_promise_of_one_message_for_every_period_that_settings_accept() -> None:
+    longest = Period(
+        timedelta(days=1), lateness=DUPLICATE_WINDOW_MAX - timedelta(days=1, minutes=1)
+    )
+    processing, working = BUS.named("processing"), BUS.named("working")
+    assert problems(queue_facts(processing), queue_facts(working), [Period(), longest]) == []
+    for queue in (processing, working):
+        assert queue.value["properties"]["deadLetteringOnMessageExpiration"] is True
+
+
+class Watched(ArmStandIn):
+    """Notes what a client asks for, as actions of Azure's roles."""
+
+    def __init__(self) -> None:
+        super().__init__([Plan(ID, capacity=2, sku=P1V3)], operation_seconds=0.1)
+        self.actions = set[str]()
+
+    def handle(self, request: Request) -> Reply:
+        verb = {"GET": "read", "PUT": "write"}[request.method]
+        kind = "/operationresults" if "operationresults" in request.path.lower() else ""
+        self.actions.add(f"Microsoft.Web/serverfarms{kind}/{verb}")
+        return super().handle(request)
+
+
+async def test_the_role_allows_what_the_app_does_to_a_plan_and_no_more() -> None:
+    async with Watched() as arm:
+        control = AppServiceControl(loaded(ArmEndpoint=arm.base_url, ArmPollingSeconds="0.05"))
+        try:
+            await control.change(resource().target, 3)
+        finally:
+            await control.close()
+    (permissions,) = PLAN_ROLE.named("role").value["properties"]["permissions"]
+    assert set(permissions["actions"]) == arm.actions
+    assert not permissions["dataActions"]
+    assert PLAN_ROLE.named("assignment").value["scope"] == Expression("target")
+
+
+def assignments() -> Iterator[tuple[str, str, str]]:
+    """File, role and scope of every role assignment."""
+    for file in FILES:
+        for each in file.resources("Microsoft.Authorization/roleAssignments"):
+            value = getattr(each.value, "body", each.value)
+            yield file.path.stem, value["properties"]["roleDefinitionId"], value["scope"]
+
+
+def test_every_role_is_given_on_one_resource_and_none_on_a_group_or_subscription() -> None:
+    scopes = {(file, str(scope)) for file, _, scope in assignments()}
+    assert scopes == {
+        ("storage", "app"),
+        ("monitoring", "insights"),
+        ("plan_role", "target"),
+        ("service_bus", "bus::watched"),
+        ("service_bus", "processing"),
+        ("service_bus", "working"),
+        ("arrivals", "app::queues::arrivals"),
+        ("arrivals", "app::blobs::undelivered"),
+    }
+
+
+def test_events_of_new_blobs_come_to_the_queue_that_the_app_listens_to() -> None:
+    (subscription,) = ARRIVALS.resources("Microsoft.EventGrid/systemTopics/eventSubscriptions")
+    properties = subscription.value["properties"]
+    assert properties["eventDeliverySchema"] == "CloudEventSchemaV1_0"
+    assert properties["filter"]["includedEventTypes"] == ["Microsoft.Storage.BlobCreated"]
+    container = properties["filter"]["subjectBeginsWith"].rpartition("/")[2]
+    exported = MONITORING.named("exported").value
+    assert all(f"insights-logs-{table.lower()}".startswith(container) for table in exported)
+    destination = properties["deliveryWithResourceIdentity"]["destination"]
+    assert destination["properties"]["queueName"] == Expression("telemetryQueue")
+
+
+def alert_texts(name: str) -> list[str]:
+    (query,) = (
+        alert["query"] for alert in MONITORING.named("alerts").value if alert["name"] == name
+    )
+    return re.findall(r'"([^"]+)"', query)
+
+
+async def test_alerts_look_for_what_the_app_really_says(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    store = MemoryStateStore(lambda: NOW)
+    small = {"plan-1": resource(limits=Limits(1, 2), policy=lambda _: Recommendation(9, "busy"))}
+    for name, value in ((CAPACITY_METRIC, 2.0), ("backlog", 900.0)):
+        sample = Metric("plan-1", name, MetricValue(NOW, value))
+        await scaling_logic.run(sample, small, store)
+    start, part = alert_texts("at-maximum")
+    assert caplog.messages[-1].startswith(start)
+    assert part in caplog.messages[-1]
+    await poison.run_metric(PoisonMessage("metrics", "m1", "{", NOW), {}, store)
+    assert caplog.messages[-1].startswith(alert_texts("poison")[0])
+    telemetry_poison.run("{", "m2")
+    assert caplog.messages[-1].startswith(alert_texts("poison")[0])
