@@ -57,15 +57,27 @@ class EventHubReader:
             first = max(span.first, int(found["beginning_sequence_number"]))
             if found["is_empty"] or first > span.last:
                 return ReadBack((), span.last)
-            events = await self._read(client, stream.partition_id, Span(first, span.last))
+            events = await self._read(client, stream.partition_id, first, span.last)
         within = tuple(event for event in events if event.sequence <= span.last)
         done = len(within) < len(events) or within[-1].sequence == span.last
         return ReadBack(within, span.last if done else within[-1].sequence)
 
+    async def sequence_at(self, stream: Stream, time: datetime) -> int:
+        async with self._asking(stream.partition_id) as client:
+            found = await client.get_partition_properties(stream.partition_id)
+            newest = int(found["last_enqueued_sequence_number"])
+            if found["is_empty"] or time > _aware(found["last_enqueued_time_utc"]):
+                return newest + 1
+            return (await self._read(client, stream.partition_id, time, 0))[0].sequence
+
     async def _read(
-        self, client: EventHubConsumerClient, partition_id: str, span: Span
+        self,
+        client: EventHubConsumerClient,
+        partition_id: str,
+        start: int | datetime,
+        last: int,
     ) -> list[Event]:
-        """Events from the first number on, until one reaches the last, or they are enough."""
+        """Events from a number or time on, until one reaches the last, or they are enough."""
         events = list[Event]()
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -74,7 +86,7 @@ class EventHubReader:
                 return
             events.extend([to_event(data) for data in batch])
             enough = len(events) >= self._read_events_max
-            if enough or (events and events[-1].sequence >= span.last):
+            if enough or (events and events[-1].sequence >= last):
                 ended.set_result(None)
 
         async def on_error(_context: PartitionContext | None, error: Exception) -> None:
@@ -86,7 +98,7 @@ class EventHubReader:
                 on_batch,
                 on_error=on_error,
                 partition_id=partition_id,
-                starting_position=span.first,
+                starting_position=start,
                 starting_position_inclusive=True,
                 max_batch_size=min(300, self._read_events_max),
             )

@@ -154,6 +154,10 @@ class MemoryHubReader:
     async def last_enqueued(self, stream: Stream) -> int:
         return self._last.get(stream, -1)
 
+    async def sequence_at(self, stream: Stream, time: datetime) -> int:
+        later = [e.sequence for e in self.events[stream] if e.enqueued_at >= time]
+        return min(later, default=self._last.get(stream, -1) + 1)
+
     async def read_back(self, stream: Stream, span: Span) -> ReadBack:
         within = [e for e in self.events[stream] if span.first <= e.sequence <= span.last]
         if len(within) <= self._read_max:

@@ -156,6 +156,11 @@ class HubReader(Protocol):
         """
         ...
 
+    async def sequence_at(self, stream: Stream, time: datetime) -> int:
+        """The number of the first event that is there and came at that time or later; the number
+        after the newest where none did. Raises HubUnavailable."""
+        ...
+
 
 class HubPartitions(Protocol):
     """The partitions that a hub has right now."""

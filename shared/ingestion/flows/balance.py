@@ -28,11 +28,12 @@ from shared.ingestion.ports import HubPartitions, OwnershipStore
 class Share:
     """The partitions that are mine, as the store confirmed them, and why they are so many.
 
-    ``read_at`` is the store's clock.
+    ``read_at`` is the store's clock; ``claimed`` tells that one of them is new.
     """
 
     mine: Mapping[str, Ownership]
     read_at: datetime
+    claimed: bool
     reason: str
 
 
@@ -60,9 +61,8 @@ class Balancer:
         mine = {row.partition_id: row for row in found.keep}
         for renewal in found.renewals:
             await self._renew(renewal, mine)
-        if found.claim is not None:
-            await self._claim(found.claim, mine)
-        return Share(mine, seen.read_at, found.reason)
+        claimed = found.claim is not None and await self._claim(found.claim, mine)
+        return Share(mine, seen.read_at, claimed, found.reason)
 
     async def give_up(self, leases: Iterable[Ownership]) -> None:
         """Free partitions at once. Where that fails they expire."""
@@ -81,11 +81,12 @@ class Balancer:
         except StoreUnavailable:
             return
 
-    async def _claim(self, claim: Claim, mine: dict[str, Ownership]) -> None:
+    async def _claim(self, claim: Claim, mine: dict[str, Ownership]) -> bool:
         """Should a claim whose reply is lost stand, the next cycle finds it among mine."""
         try:
             committed = await self.epoch_of(claim.partition_id)
             above = replace(claim, epoch=max(claim.epoch, committed + 1))
             mine[claim.partition_id] = await self.store.write(above)
         except (ClaimLost, StoreUnavailable):
-            return
+            return False
+        return True

@@ -45,8 +45,10 @@ class Processor:
     told: Callable[[str], None] = lambda _reason: None
     held: dict[str, _Held] = field(default_factory=dict)
 
-    async def cycle(self) -> None:
+    async def cycle(self) -> bool:
         """One round: what was lost is stopped before anything else is begun.
+
+        Answers whether a partition was claimed; then there may be more to claim.
 
         Without word of the store a lease ends when it expires there, by the time that has passed
         here since before it was read.
@@ -57,7 +59,7 @@ class Processor:
         except (StoreUnavailable, HubUnavailable) as error:
             self.told(f"{type(error).__name__}: {error}")
             await self._stop([p for p, held in self.held.items() if asked_at >= held.until])
-            return
+            return False
         self.told(share.reason)
         await self._stop([p for p, held in self.held.items() if not _same(held.lease, share, p)])
         for partition_id, lease in share.mine.items():
@@ -67,6 +69,7 @@ class Processor:
                 lease, asked_at + self._seconds_left(share, lease), reading
             )
         await self._give_up_fenced()
+        return share.claimed
 
     async def stop(self) -> None:
         """Stop reading, then give all partitions up."""

@@ -1,0 +1,53 @@
+"""Run a processor in an event loop until it is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from shared.ingestion.flows.processor import Processor
+
+ENDING_SECONDS_MAX = 20
+"""What does not end in time is left behind: the epoch keeps it from doing harm."""
+CLAIMING_SECONDS = 1.0
+"""Between two cycles while there is still something to claim: one a cycle, but soon."""
+
+
+class BackgroundReading:
+    """See Reading: a task of the event loop."""
+
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.create_task(work)
+
+    @property
+    def error(self) -> BaseException | None:
+        ended = self._task.done() and not self._task.cancelled()
+        return self._task.exception() if ended else None
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
+    async def ended(self) -> None:
+        await asyncio.wait([self._task], timeout=ENDING_SECONDS_MAX)
+
+
+async def serve(
+    processor: Processor,
+    stopping: asyncio.Event,
+    cycle_seconds: float,
+    jitter: Callable[[], float],
+) -> None:
+    """Cycle until ``stopping`` is set, then stop reading and give everything up.
+
+    ``jitter`` is about 1 and never the same, so that processors do not go in step.
+    """
+    try:
+        while not stopping.is_set():
+            claimed = await processor.cycle()
+            seconds = min(CLAIMING_SECONDS, cycle_seconds) if claimed else cycle_seconds
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), seconds * jitter())
+    finally:
+        await processor.stop()
