@@ -1,0 +1,1 @@
+"""Nightly jobs on Spark: true trends of events from sampled telemetry."""

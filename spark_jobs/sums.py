@@ -1,0 +1,85 @@
+"""Additive figures of one event on one day, as engines return them, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from shared.sampling.estimates import Figures, figures
+from shared.sampling.partials import Lone, Partial
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Whose figures: an event, and its values of the chosen dimensions."""
+
+    kind: str
+    event: str
+    dims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """k is a record's weight, x its value; shares are what each operation adds to a variance."""
+
+    records: int = 0
+    duplicates: int = 0
+    late: int = 0
+    doubtful: int = 0
+    valued: int = 0
+    """Records that have the measurement."""
+    raw_sum: float = 0
+    weight_sum: float = 0
+    weight_square_sum: float = 0
+    weight_max: float = 0
+    adjusted_sum: float = 0
+    count_variance: float = 0
+    sum_variance: float = 0
+    count_shares: float = 0
+    sum_shares: float = 0
+    count_share_squares: float = 0
+    sum_share_squares: float = 0
+
+    @property
+    def figures(self) -> Figures:
+        lone = Lone(
+            self.count_shares, self.sum_shares, self.count_share_squares, self.sum_share_squares
+        )
+        return figures(
+            Partial(
+                records=self.records,
+                doubtful_records=self.doubtful,
+                raw_sum=self.raw_sum,
+                weight_sum=self.weight_sum,
+                weight_square_sum=self.weight_square_sum,
+                weight_max=self.weight_max,
+                adjusted_sum=self.adjusted_sum,
+                count_variance=self.count_variance,
+                sum_variance=self.sum_variance,
+                lone=lone,
+            )
+        )
+
+    def merge(self, other: Sums) -> Sums:
+        added = {name: getattr(self, name) + getattr(other, name) for name in NAMES}
+        return Sums(**{**added, "weight_max": max(self.weight_max, other.weight_max)})
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+NAMES = tuple(field.name for field in fields(Sums))
+
+
+def sums_of(found: Mapping[str, Any]) -> Sums:
+    return Sums(**{name: found[name] for name in NAMES})
+
+
+@dataclass(frozen=True, slots=True)
+class HourSums:
+    """The adjusted count of one hour, which begins ``hour`` hours after 1970 in UTC."""
+
+    hour: int
+    records: int
+    weight_sum: float

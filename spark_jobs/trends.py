@@ -1,0 +1,164 @@
+"""From sums of days to trends: figures, warnings, and a verdict for each day of each series."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+from shared.sampling.daily import DOUBTFUL_MAX, day_of
+from shared.sampling.estimates import Figures
+from shared.sampling.trend_rows import Trend
+from shared.sampling.verdict import Day, Finding, Verdict, judge_all
+from spark_jobs.engine import BlobDate
+from spark_jobs.files import UNDATED
+from spark_jobs.shape import Shape
+from spark_jobs.sums import Series, Sums
+
+Days = Mapping[tuple[str, Series], Sums]
+Controls = Mapping[str, float]
+NO_SUMS = Sums()
+HEAVY_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known beside the sums.
+
+    ``controls`` holds a series that is not sampled by event (empty: of all events), by date.
+    """
+
+    shape: Shape
+    blob_dates: Mapping[str, BlobDate]
+    today: date
+    """In UTC."""
+    controls: Mapping[str, Controls] = field(default_factory=dict)
+    holidays: Collection[date] = ()
+
+
+def trends_of(days: Days, known: Known) -> list[Trend]:
+    """One row a series and day, from its first to the last that is complete, by series and day.
+
+    Days without records are there: an event that has stopped coming must not go unseen.
+    """
+    by_series: dict[Series, dict[str, Sums]] = {}
+    for (day, series), sums in days.items():
+        by_series.setdefault(series, {})[day] = sums
+    complete = complete_dates(known)
+    order = sorted(by_series, key=lambda s: (s.event, s.kind, s.dims))
+    return [
+        trend
+        for series in order
+        for trend in _of_series(series, by_series[series], complete, known)
+    ]
+
+
+def complete_dates(known: Known) -> set[str]:
+    """Event dates all of whose blob dates were read, and are over."""
+    read = {day for day in known.blob_dates if day != UNDATED}
+    if not read:
+        return {
+            day
+            for found in known.blob_dates.values()
+            for day in found.event_dates
+            if day < known.today.isoformat()
+        }
+    zone = ZoneInfo(known.shape.time_zone)
+    first, last = date.fromisoformat(min(read)), date.fromisoformat(max(read))
+    days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
+    return {
+        day.isoformat()
+        for day in days
+        if all(utc.isoformat() in read and utc < known.today for utc in _utc_dates(day, zone))
+    }
+
+
+def _utc_dates(day: date, zone: ZoneInfo) -> set[date]:
+    start = datetime.combine(day, time(), zone)
+    end = datetime.combine(day + timedelta(days=1), time(), zone) - timedelta(seconds=1)
+    return {start.astimezone(UTC).date(), end.astimezone(UTC).date()}
+
+
+def _of_series(
+    series: Series, found: Mapping[str, Sums], complete: Collection[str], known: Known
+) -> list[Trend]:
+    dates = sorted(set(found) | {day for day in complete if day > min(found)})
+    figures = {day: found.get(day, NO_SUMS).figures for day in dates}
+    controls = known.controls.get(series.event, known.controls.get("", {}))
+    judged = [_day(figures[day], day, controls.get(day), day in complete) for day in dates]
+    verdicts = judge_all(judged, known.holidays)
+    return [
+        _trend(series, day, found.get(day, NO_SUMS), figures[day], verdict, complete, known)
+        for day, verdict in zip(dates, verdicts, strict=True)
+    ]
+
+
+def _day(figures: Figures, day: str, control: float | None, complete: bool) -> Day:
+    judged = day_of(figures, date.fromisoformat(day), control=control)
+    return judged if complete else replace(judged, excluded=True)
+
+
+def _trend(
+    series: Series,
+    day: str,
+    sums: Sums,
+    figures: Figures,
+    verdict: Verdict,
+    complete: Collection[str],
+    known: Known,
+) -> Trend:
+    blob_date = known.blob_dates.get(day, known.blob_dates.get(UNDATED, BlobDate()))
+    finding, reason = str(verdict.finding), verdict.reason
+    if day not in complete:
+        finding = str(Finding.UNCERTAIN)
+        reason = "not all files of this date have been read, or it is not over"
+    count = figures.count
+    total = figures.total if sums.valued or not sums.records else None
+    return Trend(
+        date=day,
+        event=series.event,
+        kind=series.kind,
+        measurement=known.shape.measurement,
+        dimensions=dict(zip(known.shape.dimensions, series.dims, strict=True)),
+        records=figures.records,
+        raw_sum=figures.raw_sum if total else None,
+        sampling_rate=figures.sampling_rate_percent,
+        adjusted_count=count.value,
+        adjusted_count_se=count.standard_error,
+        adjusted_count_low=count.low,
+        adjusted_count_high=count.high,
+        adjusted_sum=total.value if total else None,
+        adjusted_sum_se=total.standard_error if total else None,
+        adjusted_sum_low=total.low if total else None,
+        adjusted_sum_high=total.high if total else None,
+        n_eff=figures.effective_records,
+        weight_max=figures.weight_max,
+        duplicates_removed=sums.duplicates,
+        quarantined=blob_date.quarantined,
+        late_share=sums.late / sums.records if sums.records else None,
+        complete=day in complete,
+        warnings=tuple(_warnings(figures, blob_date)),
+        verdict=finding,
+        reason=reason,
+        evidence=dict(verdict.evidence),
+    )
+
+
+def _warnings(figures: Figures, blob_date: BlobDate) -> list[str]:
+    found = []
+    if figures.doubtful_records:
+        share = figures.doubtful_records / figures.records
+        effect = "" if share <= DOUBTFUL_MAX else ": a fall may be sampling that nobody told"
+        found.append(f"weights of {share:.1%} of records cannot be trusted{effect}")
+    if figures.count.value and figures.weight_max > HEAVY_SHARE * figures.count.value > HEAVY_SHARE:
+        share = figures.weight_max / figures.count.value
+        if figures.records > 1 / HEAVY_SHARE:
+            found.append(f"one record stands for {share:.0%} of all")
+    if blob_date.quarantined:
+        found.append(f"{blob_date.quarantined} lines of this date's files could not be read")
+    return found
+
+
+def newest(trends: Sequence[Trend]) -> str:
+    return max((trend.date for trend in trends), default="")
