@@ -3,7 +3,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup check test run bench simulate lock clean
+.PHONY: help setup check test run package bench simulate lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ test: check ## check, then every test
 
 run: $(READY) ## the whole system on this machine with a live view; Ctrl-C stops it
 	@$(BIN)/python -m local
+
+package: $(READY) ## the app as a zip to deploy, in .local/app.zip
+	@$(BIN)/python -m local.package
 
 bench: $(READY) ## measurements as JSON lines; GROUP=decide for one group
 	@$(BIN)/python -m bench $(GROUP)

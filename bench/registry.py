@@ -11,7 +11,7 @@ from importlib import import_module
 
 from bench.measurement import Measurement
 
-GROUPS = ("decide", "round_trips", "collect", "host", "backtest", "messaging")
+GROUPS = ("decide", "round_trips", "collect", "host", "backtest", "messaging", "cold_start")
 
 
 def unknown(names: Iterable[str]) -> Sequence[str]:

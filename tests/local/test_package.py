@@ -1,0 +1,126 @@
+"""The deployable package: what is in it, and that it runs on what it says it needs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import files
+from pathlib import Path
+
+import pytest
+
+from local.package import UnclearPattern, deployed_files, main, write_package
+from tests.docs.test_docs import EXAMPLE
+from tests.unit.test_settings import SINGLE
+
+ROOT = Path(__file__).parents[2]
+INDEXING_SECONDS_MAX = 2.0
+TURNS = 3
+WORKER_LIBRARY = ("azure-functions-runtime", "azurefunctions-extensions-base")
+"""The platform brings it; it is no requirement of the app."""
+
+INDEX = """
+import asyncio, json, pathlib, sys, time
+root, sys.path = sys.argv[1], sys.argv[2:4] + sys.path + sys.argv[4:]
+start = time.perf_counter()
+import local.functions_host.worker as worker
+functions = asyncio.run(worker.Worker(pathlib.Path(root)).load())
+seconds = time.perf_counter() - start
+paths = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+print(json.dumps([sorted(f.name for f in functions), seconds, paths]))
+"""
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package in a folder of its own."""
+    folder = tmp_path_factory.mktemp("deployed")
+    assert main([str(folder / "app.zip")]) == 0
+    with zipfile.ZipFile(folder / "app.zip") as package:
+        package.extractall(folder / "app")
+    return folder / "app"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, unpacked: Path) -> Path:
+    """What the app's own requirements.txt installs, and nothing else."""
+    folder = tmp_path_factory.mktemp("packages")
+    uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--compile-bytecode"]
+    source = ["--requirements", str(unpacked / "requirements.txt")]
+    subprocess.run([*uv, *source, "--target", str(folder)], check=True, timeout=100)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def worker_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("platform")
+    for name in WORKER_LIBRARY:
+        for file in files(name) or ():
+            if file.suffix == ".py":
+                copy = folder / file
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(file.read_binary())
+    return folder
+
+
+def functions_written() -> set[str]:
+    """The decorated functions of the source."""
+    tree = ast.parse((ROOT / "function_app.py").read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {each.name for each in tree.body if isinstance(each, kinds) and each.decorator_list}
+
+
+def test_only_what_the_app_needs_is_in_the_package(unpacked: Path) -> None:
+    top = {path.name for path in unpacked.iterdir()}
+    assert top == {
+        "function_app.py",
+        "host.json",
+        "requirements-sql.txt",
+        "requirements.txt",
+        "scaling_rules.py",
+        "shared",
+    }
+    suffixes = {path.suffix for path in unpacked.rglob("*") if path.is_file()}
+    assert suffixes == {".py", ".json", ".txt"}
+
+
+def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a.zip", "b.zip"):
+        write_package(ROOT, tmp_path / name)
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+
+
+def test_patterns_begin_at_the_root_but_for_those_that_say_otherwise(tmp_path: Path) -> None:
+    for path in ("tests/x.py", "shared/tests/y.py", "shared/__pycache__/z.pyc", "a.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    (tmp_path / ".funcignore").write_text("# no tests\n.funcignore\ntests\n**/__pycache__\n")
+    assert {path.as_posix() for path in deployed_files(tmp_path)} == {"a.py", "shared/tests/y.py"}
+    (tmp_path / ".funcignore").write_text("*.md\n")
+    with pytest.raises(UnclearPattern, match=r"\*\.md"):
+        list(deployed_files(tmp_path))
+
+
+def test_every_function_is_indexed_from_the_requirements_alone_in_less_than_two_seconds(
+    unpacked: Path, installed: Path, worker_library: Path
+) -> None:
+    environ = {**EXAMPLE, **SINGLE, "ProcessingPeriodHours": "24"}
+    paths = [str(unpacked), str(installed), str(worker_library), str(ROOT)]
+    command = [sys.executable, "-I", "-S", "-c", INDEX, str(unpacked), *paths[1:3], paths[3]]
+    best = float("inf")
+    for _ in range(TURNS):  # the first one after an installation reads everything from the disk
+        done = subprocess.run(
+            command, cwd=unpacked, env=environ, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        names, seconds, loaded = json.loads(done.stdout.splitlines()[-1])
+        best = min(best, seconds)
+    sys.stdout.write(f"{len(names)} functions indexed in {best:.2f} s\n")
+    assert set(names) == functions_written()
+    of_this_tree = {path for path in loaded if Path(path).is_relative_to(ROOT)}
+    helpers = {path for path in of_this_tree if path.startswith(str(ROOT / "local"))}
+    assert of_this_tree == helpers, "the app reaches out of its package"
+    assert best < INDEXING_SECONDS_MAX
