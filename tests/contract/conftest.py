@@ -14,6 +14,10 @@ from typing import Protocol, TypeVar
 
 import pytest
 
+from shared.adapters.ingestion_checkpoints import PartitionRows
+from shared.adapters.ingestion_checkpoints_memory import MemoryPartitionRows
+from shared.adapters.ingestion_checkpoints_sql import SqlPartitionRows
+from shared.adapters.ingestion_checkpoints_table import TablePartitionRows
 from shared.adapters.ingestion_memory import (
     MemoryBreakerStore,
     MemoryIngestionStore,
@@ -77,6 +81,13 @@ class Backend:
         if self.kind == "tables":
             return self._closing(TableBreakerStore(self._storage, name))
         return SqlBreakerStore(self.sql, name)
+
+    def partition_rows(self) -> PartitionRows:
+        if self.kind == "memory":
+            return MemoryPartitionRows(now)
+        if self.kind == "tables":
+            return self._closing(TablePartitionRows(self._storage))
+        return SqlPartitionRows(self.sql)
 
     @cached_property
     def sql(self) -> Sql:
