@@ -3,12 +3,15 @@
 import logging
 from datetime import UTC, datetime
 from typing import List  # the worker refuses list[str] in an output
+from urllib.parse import unquote
+from uuid import uuid4
 
 import azure.functions as func
 
 from shared import wiring
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
+from shared.dashboard.exchange import Reply, Request
 from shared.messaging import arrivals, processing
 from shared.messaging import flows as messaging
 
@@ -118,8 +121,48 @@ async def telemetry_poison(message: func.QueueMessage) -> None:
     messaging.poison.run(_text(message), message.id or "by-hand")
 
 
+@app.route("dashboard", methods=["GET"])
+async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
+    """The page."""
+    from shared.dashboard.page import page  # noqa: PLC0415  for who looks at it only
+
+    return _response(await page(wiring.board(), _request(req)))
+
+
+@app.route("resources/{name?}/{view?}", methods=["GET"])
+async def resources(req: func.HttpRequest) -> func.HttpResponse:
+    """What is scaled, as JSON: resources, resources/NAME, …/decisions, …/history."""
+    from shared.dashboard import board  # noqa: PLC0415
+
+    return _response(await board.read(wiring.board(), _request(req)))
+
+
+@app.route("resources/{name}/override", methods=["POST"])
+async def override(req: func.HttpRequest) -> func.HttpResponse:
+    """Put in a word over the rules, or take it back."""
+    from shared.dashboard import board  # noqa: PLC0415
+
+    asked, name = _request(req), req.route_params["name"]
+    return _response(await board.say(wiring.board(), name, asked, uuid4().hex))
+
+
 if settings.processing_period_hours:
     app.register_functions(data_sets)
+
+
+def _request(request: func.HttpRequest) -> Request:
+    path = request.url.split("?")[0].split("/api/", 1)[-1]
+    headers = {key.lower(): value for key, value in request.headers.items()}
+    return Request(unquote(path), dict(request.params), headers, request.get_body())
+
+
+def _response(reply: Reply) -> func.HttpResponse:
+    return func.HttpResponse(
+        reply.body,
+        status_code=reply.status,
+        headers=dict(reply.headers),
+        mimetype=reply.content_type,
+    )
 
 
 def _text(message: func.QueueMessage) -> str:

@@ -66,8 +66,13 @@ def draw(
         Panel(_numbers(system, readings), title=title, title_align="left"),
         Panel(_last_decision(lines), title="last decision", title_align="left"),
         Panel(_events(lines), title="actions", title_align="left"),
+        Text(_page(system), style="bold"),
         Text(FOOTER, style="dim"),
     )
+
+
+def _page(system: LocalSystem) -> str:
+    return f"page: {system.host.url}/api/dashboard" if system.host else ""
 
 
 FOOTER = "one minute of the trace lasts one second, also in the reasons · Ctrl-C stops"

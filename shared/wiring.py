@@ -21,6 +21,7 @@ from shared.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from shared.autoscaling.ports import CapacityControl, MetricReader, Permissions, StateStore
+    from shared.dashboard.board import Board
     from shared.messaging.flows.check_queues import CheckOnce
     from shared.messaging.flows.send import BatchSender
     from shared.messaging.ports import ClaimStore, Recompute
@@ -66,6 +67,15 @@ def reader() -> MetricReader:
     from shared.adapters.readers import AzureReader  # noqa: PLC0415  heavy to import
 
     return AzureReader(settings().storage, settings().service_bus, control())
+
+
+@cache
+def board() -> Board:
+    """What the page and the JSON endpoints show."""
+    from shared.dashboard.board import Board  # noqa: PLC0415  heavy to import
+    from shared.dashboard.recent import RecentLog  # noqa: PLC0415
+
+    return Board(resources(), store(), RecentLog(store()))
 
 
 def periods() -> Sequence[Period]:
@@ -126,6 +136,7 @@ async def close() -> None:
     if processing_sender.cache_info().currsize:
         await processing_sender().link.close()
     processing_sender.cache_clear()
+    board.cache_clear()
     for adapter in (reader, control, permissions, store, queue_check, claims):
         if adapter.cache_info().currsize:
             await adapter().close()

@@ -5,7 +5,7 @@ Times are ISO 8601 text in UTC, durations seconds; what is not known is None, ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -15,6 +15,7 @@ from shared.autoscaling.messages import format_time
 from shared.autoscaling.model import (
     Decision,
     Desired,
+    EntryKind,
     History,
     LogEntry,
     Metric,
@@ -27,6 +28,8 @@ from shared.autoscaling.model import (
 )
 from shared.autoscaling.overriding import described
 from shared.autoscaling.ports import Snapshot
+
+DECISION = EntryKind.DECISION
 
 Shown = dict[str, Any]
 
@@ -90,6 +93,15 @@ def decision(made: Decision) -> Shown:
 def reading(metric: Metric) -> Shown:
     value = metric.value
     return {"name": metric.name, "value": value.value, "time": format_time(value.time)}
+
+
+def history(entries: Sequence[LogEntry], now: datetime, step_seconds: float) -> Shown:
+    """Points to draw, and the lines that changed or refused something, newest first."""
+    return {
+        "as_of": format_time(now),
+        "points": points(entries, step_seconds),
+        "events": [decision_line(e) for e in entries if e.applies or e.kind is not DECISION],
+    }
 
 
 def points(entries: Iterable[LogEntry], step_seconds: float) -> list[Shown]:

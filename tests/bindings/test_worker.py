@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
+import aiohttp
 import pytest
 from azure.storage.queue.aio import QueueClient
 
@@ -22,7 +23,7 @@ from shared import wiring
 from shared.adapters.table_state import TableStateStore
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.messages import decode_metric, encode_action, encode_metric
-from shared.autoscaling.model import EntryKind, LogEntry, Metric, MetricValue, ScaleAction
+from shared.autoscaling.model import EntryKind, LogEntry, Metric, MetricValue, Mode, ScaleAction
 from shared.connections import StorageConnection
 
 NAMES = {
@@ -33,6 +34,9 @@ NAMES = {
     "metrics_poison",
     "actions_poison",
     "log_retention",
+    "dashboard",
+    "resources",
+    "override",
 }
 ONCE_A_YEAR = "0 0 0 1 1 *"
 BACKLOG = f"{profile.TOPIC}-{profile.SUBSCRIPTION}-backlog"
@@ -106,6 +110,26 @@ async def test_every_function_is_indexed_and_runs_once_for_real(
     assert (await host.invoke("scaler", encode_action(stale))).succeeded
     assert (await host.invoke("log_retention")).succeeded
     assert arm.plan(profile.PLAN).capacity == 6
+    await look_and_say(f"{host.url}/api", store)
+
+
+async def look_and_say(api: str, store: TableStateStore) -> None:
+    """The functions that answer HTTP, asked over HTTP."""
+    name = profile.PLAN.name
+    async with aiohttp.ClientSession() as client:
+        async with client.get(f"{api}/dashboard") as page:
+            assert (page.status, page.content_type) == (200, "text/html")
+            assert name in await page.text()
+        async with client.get(f"{api}/resources/{name}/decisions", params={"limit": 2}) as answer:
+            assert len(await answer.json()) == 2
+        async with client.get(f"{api}/resources/nobody") as answer:
+            assert answer.status == 404
+        word = {"mode": "paused", "reason": "test", "by": "anna"}
+        async with client.post(f"{api}/resources/{name}/override", json=word) as answer:
+            assert (await answer.json())["said"] == "paused by anna: test"
+    override = (await store.load(name)).state.override
+    assert override
+    assert override.mode is Mode.PAUSED
 
 
 def sample(value: float = 5, seconds_ahead: float = 0, **changes: str) -> str:

@@ -177,18 +177,6 @@ async def test_status_tells_a_missing_metric_from_a_zero_and_an_old_one() -> Non
     assert shown["newest"]["kind"] == "decision"
 
 
-async def test_history_has_a_point_for_each_step_with_what_was_decided() -> None:
-    clock = Clock()
-    kept = store(clock)
-    await feed(kept, 200, clock)
-    shown = await status.history(WORKERS, kept, timedelta(hours=1), points_max=120)
-    points = [(p["capacity"], p["metrics"].get("backlog")) for p in shown["points"]]
-    assert len(points) in (3, 4)  # 90 s in steps of 30 s
-    assert points[-1] == (2, 200)
-    newest = await status.history(WORKERS, kept, timedelta(seconds=10), points_max=9)
-    assert [point["time"] for point in newest["points"]] == ["2026-03-01T11:59:45Z"]
-
-
 # --- connected --------------------------------------------------------------------------------
 
 

@@ -1,18 +1,16 @@
-"""status: a resource as it stands, its log, and its last hours; reads only."""
+"""status: a resource as it stands, and its log; reads only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any
 
 from shared.autoscaling import presenting
-from shared.autoscaling.messages import format_time
-from shared.autoscaling.model import LogEntry, Resource
+from shared.autoscaling.model import Resource
 from shared.autoscaling.ports import StateStore
 
-LINES_MAX = 20_000
-"""Of one answer: a day of decisions every 15 s on three metrics."""
+LINES_MAX = 1000
+"""Of one answer."""
 
 
 async def run(resources: Iterable[Resource], store: StateStore) -> list[dict[str, Any]]:
@@ -30,21 +28,3 @@ async def decisions(resource: Resource, store: StateStore, limit: int) -> list[d
     """The newest lines of the log, newest first."""
     lines = await store.log(resource.name, min(limit, LINES_MAX))
     return [presenting.decision_line(line) for line in lines]
-
-
-async def history(
-    resource: Resource, store: StateStore, span: timedelta, points_max: int
-) -> dict[str, Any]:
-    """The last hours as points to draw, and the lines that changed or refused something."""
-    now = (await store.load(resource.name)).read_at
-    lines = await store.log(resource.name, LINES_MAX, since=now - span)
-    step_seconds = max(span.total_seconds() / points_max, 1)
-    return {
-        "as_of": format_time(now),
-        "points": presenting.points(lines, step_seconds),
-        "events": [presenting.decision_line(line) for line in lines if _event(line)],
-    }
-
-
-def _event(line: LogEntry) -> bool:
-    return line.applies or line.kind != "decision"

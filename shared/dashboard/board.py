@@ -1,0 +1,127 @@
+"""What the page and the JSON endpoints read, and the one thing that they may change."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+from shared.autoscaling import presenting
+from shared.autoscaling.errors import OverrideRefused, StateConflict, UnknownResource
+from shared.autoscaling.flows import control, declared, status
+from shared.autoscaling.model import Mode, Override, Resource
+from shared.autoscaling.overriding import Change, duration
+from shared.autoscaling.ports import StateStore
+from shared.dashboard.exchange import Refused, Reply, Request, refused, shown
+from shared.dashboard.recent import RecentLog
+
+POINTS_MAX = 360
+HOURS_MAX = 72
+LINES_MAX = 1000
+Panel = Callable[[], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Everything that can be looked at. A panel answers what JSON can hold."""
+
+    resources: Mapping[str, Resource]
+    store: StateStore
+    recent: RecentLog
+    panels: Mapping[str, Panel] = field(default_factory=lambda: MappingProxyType({}))
+
+
+async def read(board: Board, request: Request) -> Reply:
+    """``resources``, ``resources/NAME[/decisions|/history]``, or the name of a panel."""
+    try:
+        return shown(await _read(board, request))
+    except UnknownResource as error:
+        return refused(Refused(404, str(error)))
+    except Refused as error:
+        return refused(error)
+
+
+async def _read(board: Board, request: Request) -> Any:
+    head, *rest = request.path.strip("/").split("/")
+    if head in board.panels and not rest:
+        return await board.panels[head]()
+    if head != "resources" or len(rest) > 2:
+        known = ", ".join(["resources", *board.panels])
+        raise Refused(404, f"{request.path[:100]!r} is not here; known: {known}")
+    if not rest:
+        return await status.run(board.resources.values(), board.store)
+    resource = declared.find(board.resources, rest[0])
+    view = rest[1] if len(rest) == 2 else ""
+    if view == "decisions":
+        limit = request.number("limit", 50, 1, LINES_MAX)
+        return await status.decisions(resource, board.store, int(limit))
+    if view == "history":
+        return await history(board, resource, request.number("hours", 3, 0.01, HOURS_MAX))
+    if view:
+        raise Refused(404, f"{view[:50]!r} is not here; known: decisions, history")
+    return await status.one(resource, board.store)
+
+
+async def history(board: Board, resource: Resource, hours: float) -> dict[str, Any]:
+    now = (await board.store.load(resource.name)).read_at
+    span = timedelta(hours=hours)
+    lines = await board.recent.lines(resource.name, now - span)
+    return presenting.history(lines, now, max(span.total_seconds() / POINTS_MAX, 1))
+
+
+async def say(board: Board, name: str, request: Request, change_id: str) -> Reply:
+    """Put in a word over the rules, or take it back: see Override and docs/operations.md.
+
+    The body: ``mode, exact, floor, freeze_scale_in, reason, for, by``, or ``{"clear": true}``.
+    """
+    try:
+        resource = declared.find(board.resources, name)
+        line = await control.run(resource, _change(request, change_id), board.store)
+    except UnknownResource as error:
+        return refused(Refused(404, str(error)))
+    except OverrideRefused as error:
+        return refused(Refused(400, str(error)))
+    except StateConflict as error:
+        return refused(Refused(409, str(error)))
+    except Refused as error:
+        return refused(error)
+    return shown({"resource": resource.name, "said": line.reason})
+
+
+def _change(request: Request, change_id: str) -> Change:
+    fields = request.fields()
+    by = request.headers.get("x-ms-client-principal-name") or _text(fields, "by")
+    if fields.get("clear") is True:
+        return Change(None, by, change_id)
+    lasts = _text(fields, "for")
+    mode = _text(fields, "mode")
+    if mode and mode not in list(Mode):
+        raise Refused(400, f"mode = {mode[:50]!r}: one of {', '.join(Mode)}")
+    override = Override(
+        mode=Mode(mode) if mode else None,
+        reason=_text(fields, "reason"),
+        freeze_scale_in=fields.get("freeze_scale_in") is True,
+        floor=_whole(fields, "floor"),
+        exact=_whole(fields, "exact"),
+    )
+    return Change(override, by, change_id, duration(lasts) if lasts else None)
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise Refused(400, f"{name}: text is needed")
+    return value.strip()
+
+
+def _whole(fields: Mapping[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    if value is None or value == "":
+        return None
+    if type(value) is not int:
+        raise Refused(400, f"{name}: a whole number is needed")
+    return value

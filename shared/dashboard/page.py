@@ -1,0 +1,97 @@
+"""The page: rendered here, kept up to date by a little script that fetches it again."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from shared.autoscaling.flows import status
+from shared.dashboard.board import HOURS_MAX, Board, history
+from shared.dashboard.exchange import GUARDED, Refused, Reply, Request, refused
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+HOURS = 3
+
+
+async def page(board: Board, request: Request) -> Reply:
+    """HTML with all that it needs inside; with ``live`` in the query what changes, and no more."""
+    try:
+        hours = request.number("hours", HOURS, 0.01, HOURS_MAX)
+    except Refused as error:
+        return refused(error)
+    shown = {
+        "resources": [await _card(board, name, hours) for name in board.resources],
+        "panels": {name: await panel() for name, panel in board.panels.items()},
+        "hours": hours,
+    }
+    if "live" in request.query:
+        return _html(_environment().get_template("live.html").render(shown), "default-src 'none'")
+    nonce = secrets.token_urlsafe(16)
+    text = (
+        _environment()
+        .get_template("dashboard.html")
+        .render(
+            shown,
+            nonce=nonce,
+            styles=_text("uplot/uPlot.min.css") + _text("dashboard.css"),
+            scripts=[_text("uplot/uPlot.iife.min.js"), _text("dashboard.js")],
+        )
+    )
+    policy = (
+        f"default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; "
+        f"style-src 'nonce-{nonce}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return _html(text, policy)
+
+
+def _html(text: str, policy: str) -> Reply:
+    headers = {**GUARDED, "Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
+    return Reply(200, text.encode(), "text/html", headers)
+
+
+async def _card(board: Board, name: str, hours: float) -> dict[str, Any]:
+    resource = board.resources[name]
+    return {
+        "status": await status.one(resource, board.store),
+        "history": await history(board, resource, hours),
+        "age_limit_minutes": resource.goal.age_limit_minutes,
+    }
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"clock": _clock, "minutes": _minutes, "number": _number}
+    return environment
+
+
+@cache
+def _text(name: str) -> str:
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
+def _clock(text: str) -> str:
+    return datetime.fromisoformat(text).strftime("%H:%M:%S")
+
+
+def _minutes(value: float) -> str:
+    return f"{value * 60:.2g} s" if value < 1 else f"{value:.3g} min"
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "?"
+    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1e4 else f"{value:,.0f}"

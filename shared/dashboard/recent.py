@@ -1,0 +1,45 @@
+"""The last hours of the log, kept between requests: a page that looks again reads what is new."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from datetime import datetime, timedelta
+
+from shared.autoscaling.model import LogEntry
+from shared.autoscaling.ports import StateStore
+
+LINES_MAX = 20_000
+"""Of one resource: a day of decisions every 15 s on three metrics."""
+OVERLAP = timedelta(seconds=30)
+"""Lines of one time are not written at once; those of the last moments are read again."""
+
+
+class RecentLog:
+    """Lines by resource, newest first, from the store and from memory."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._kept: dict[str, dict[tuple[datetime, str], LogEntry]] = defaultdict(dict)
+        self._from: dict[str, datetime] = {}
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def lines(self, resource_name: str, since: datetime) -> list[LogEntry]:
+        """All lines since then, but no more than LINES_MAX of the newest."""
+        async with self._locks[resource_name]:
+            await self._catch_up(resource_name, since)
+        kept = self._kept[resource_name].values()
+        return sorted((e for e in kept if e.time >= since), key=lambda e: e.time, reverse=True)
+
+    async def _catch_up(self, name: str, since: datetime) -> None:
+        kept = self._kept[name]
+        known_from = self._from.get(name)
+        if not kept or known_from is None or since < known_from:
+            start, self._from[name] = since, since
+        else:
+            start = max(max(time for time, _ in kept) - OVERLAP, since)
+        for line in await self._store.log(name, LINES_MAX, since=start):
+            kept[line.time, line.entry_id] = line
+        for key in sorted(kept)[: max(len(kept) - LINES_MAX, 0)]:
+            del kept[key]
+            self._from[name] = key[0]

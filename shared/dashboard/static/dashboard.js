@@ -1,0 +1,191 @@
+"use strict";
+(() => {
+  const EVERY_MS = 10_000;
+  const code = new URLSearchParams(location.search).get("code");
+  const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const seconds = text => Date.parse(text) / 1000;
+  const charts = new Map();
+
+  // --- charts: capacity with the changes marked, backlog, age; one cursor for all of a card ----
+
+  const clock = (at, step = 1) => new Date(at * 1000).toISOString().slice(11, step < 60 ? 19 : 16);
+  const short = value => value >= 1e6 ? `${+(value / 1e6).toPrecision(3)}M` : value >= 1e4 ? `${+(value / 1e3).toPrecision(3)}k` : `${+value.toPrecision(3)}`;
+
+  function axes(last) {
+    const look = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false } };
+    const times = (_, splits, axis, space, step) => splits.map(at => last ? clock(at, step) : "");
+    return [{ ...look, size: last ? 28 : 8, values: times }, { ...look, size: 56, values: (_, splits) => splits.map(short) }];
+  }
+
+  function marks(card) {
+    return [...card.querySelectorAll("details[data-current]")]
+      .filter(line => line.dataset.kind === "decision" && line.dataset.desired)
+      .map(line => ({ line, at: seconds(line.dataset.time), to: +line.dataset.desired, out: +line.dataset.desired > +line.dataset.current }));
+  }
+
+  function drawMarks(card) {
+    return plot => {
+      const { ctx } = plot, size = 6 * devicePixelRatio;
+      for (const mark of marks(card)) {
+        const x = plot.valToPos(mark.at, "x", true), y = plot.valToPos(mark.to, "y", true);
+        if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) continue;
+        const tip = mark.out ? -size : size;
+        ctx.fillStyle = css(mark.out ? "--bad" : "--good");
+        ctx.beginPath(); ctx.moveTo(x - size, y); ctx.lineTo(x + size, y); ctx.lineTo(x, y + 1.6 * tip); ctx.fill();
+      }
+    };
+  }
+
+  function openNearest(card, plot, left) {
+    const far = mark => Math.abs(plot.valToPos(mark.at, "x") - left);
+    const [near] = marks(card).sort((a, b) => far(a) - far(b));
+    if (!near || far(near) > 24) return;
+    near.line.open = true;
+    near.line.scrollIntoView({ block: "nearest" });
+    near.line.querySelector("summary").focus({ preventScroll: true });
+  }
+
+  function chart(card, title, series, data, more = {}) {
+    const element = card.querySelector(".charts");
+    const options = {
+      title, width: Math.max(element.clientWidth, 280), height: more.last ? 126 : 106, axes: axes(more.last),
+      scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, more.atLeast || 1)] } },
+      tzDate: at => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+      cursor: { sync: { key: card.dataset.resource } },
+      series: [{ label: "at", value: (_, at) => at === null ? "" : clock(at) }, ...series.map(one => ({ width: 1.5, stroke: css("--main"), points: { show: false }, value: (_, value) => value === null ? "" : short(value), ...one }))],
+      hooks: more.hooks || {},
+    };
+    const plot = new uPlot(options, data, element);
+    plot.over.addEventListener("click", event => openNearest(card, plot, event.clientX - plot.over.getBoundingClientRect().left));
+    return plot;
+  }
+
+  function draw(card) {
+    const points = JSON.parse(card.querySelector("script").textContent);
+    const times = points.map(point => seconds(point.time));
+    const names = [...new Set(points.flatMap(point => Object.keys(point.metrics)))].filter(name => name !== "capacity");
+    const value = name => carried(points.map(point => point.metrics[name] ?? null));
+    for (const old of charts.get(card.dataset.resource) || []) old.destroy();
+    const made = [];
+    if (points.length > 1) {
+      const steps = uPlot.paths.stepped({ align: 1 });
+      made.push(chart(card, "instances", [
+        { label: "desired", stroke: css("--soft"), dash: [4, 4], paths: steps },
+        { label: "actual", paths: steps, fill: css("--area") },
+      ], [times, points.map(point => point.desired), points.map(point => point.capacity)], { hooks: { draw: [drawMarks(card)] } }));
+      const colours = ["--main", "--warn", "--good", "--bad"];
+      const ages = points.map(point => point.age_minutes), aged = ages.some(age => age !== null);
+      made.push(chart(card, "waiting", names.map((name, n) => ({ label: name, stroke: css(colours[n % 4]) })), [times, ...names.map(value)], { last: !aged }));
+      if (aged) {
+        const [unit, per] = +card.dataset.ageLimit < 1 ? ["seconds", 60] : ["minutes", 1];
+        const limit = +card.dataset.ageLimit * per;
+        made.push(chart(card, `age of the oldest, ${unit}`, [
+          { label: "age" }, { label: "limit", stroke: css("--bad"), dash: [4, 4] },
+        ], [times, ages.map(age => age === null ? null : age * per), times.map(() => limit)], { atLeast: limit, last: true }));
+      }
+    }
+    charts.set(card.dataset.resource, made);
+  }
+
+  // A metric that was not sampled in a step kept its value, for a while.
+  function carried(values) {
+    let last = null, since = 0;
+    return values.map(value => { if (value !== null) { last = value; since = 0; } else if (++since > 4) last = null; return last; });
+  }
+
+  const drawAll = () => document.querySelectorAll(".card[data-resource]").forEach(draw);
+
+  // --- news: the page is fetched again, and what lives in it is exchanged ----------------------
+
+  let freshAt = Date.now();
+  async function renew() {
+    if (document.hidden) return;
+    try {
+      const url = new URL(location.href);
+      url.searchParams.set("live", "");
+      const answer = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(EVERY_MS) });
+      if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
+      exchange(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      freshAt = Date.now();
+      say("");
+    } catch (error) {
+      say(error.message);
+    }
+  }
+
+  function exchange(news) {
+    const open = new Set([...document.querySelectorAll("details[open][id]")].map(line => line.id));
+    const focus = document.activeElement?.closest("details[id]")?.id;
+    for (const old of document.querySelectorAll("[data-live]")) {
+      const fresh = news.querySelector(`[data-live="${CSS.escape(old.dataset.live)}"]`);
+      if (!fresh || fresh.innerHTML === old.innerHTML) continue;
+      const top = old.scrollTop;
+      if (old.tagName === "SCRIPT") old.textContent = fresh.textContent;
+      else old.replaceChildren(...fresh.childNodes);
+      for (const line of old.querySelectorAll("details[id]")) line.open = open.has(line.id);
+      old.scrollTop = top;
+    }
+    if (focus && document.activeElement === document.body) document.getElementById(focus)?.querySelector("summary").focus({ preventScroll: true });
+    drawAll();
+  }
+
+  function say(problem) {
+    const fresh = document.getElementById("fresh");
+    const at = new Date(freshAt).toISOString().slice(11, 19);
+    fresh.textContent = problem ? `Out of date since ${at}: ${problem}` : `As of ${at}, updates itself`;
+    fresh.classList.toggle("stale", Boolean(problem));
+  }
+
+  // --- words -----------------------------------------------------------------------------------
+
+  function wish(form) {
+    const { what, count, by, reason } = form.elements, lasts = form.elements.for.value.trim();
+    if (what.value === "clear") return { clear: true, by: by.value };
+    const said = { by: by.value, reason: reason.value, ...(lasts && { for: lasts }) };
+    if (what.value === "floor" || what.value === "exact") return { ...said, [what.value]: count.valueAsNumber };
+    return what.value === "freeze" ? { ...said, freeze_scale_in: true } : { ...said, mode: what.value };
+  }
+
+  async function send(url, body) {
+    const base = new URL(location.pathname.replace(/dashboard\/?$/, ""), location.origin);
+    const key = sessionStorage.getItem("key") || code;
+    const headers = { "content-type": "application/json", ...(key && { "x-functions-key": key }) };
+    const answer = await fetch(new URL(url, base), { method: "POST", headers, body: JSON.stringify(body) });
+    if (answer.status === 401) {
+      const given = prompt("The function key for changes:");
+      if (given) { sessionStorage.setItem("key", given); return send(url, body); }
+    }
+    const told = await answer.json().catch(() => ({}));
+    if (!answer.ok) throw new Error(told.error || `HTTP ${answer.status}`);
+    return told;
+  }
+
+  document.addEventListener("submit", async event => {
+    const form = event.target.closest("form[data-url]");
+    if (!form) return;
+    event.preventDefault();
+    const output = form.querySelector("output");
+    try {
+      const told = await send(form.dataset.url, wish(form));
+      output.textContent = told.said || "done";
+      output.className = "";
+      await renew();
+    } catch (error) {
+      output.textContent = error.message;
+      output.className = "bad";
+    }
+  });
+
+  for (const link of document.querySelectorAll("a[data-span]")) {
+    const query = new URLSearchParams(location.search);
+    query.set("hours", new URLSearchParams(link.search).get("hours"));
+    link.search = query;
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  let resized;
+  addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(drawAll, 150); });
+  document.addEventListener("visibilitychange", renew);
+  drawAll();
+  say("");
+  setInterval(renew, EVERY_MS);
+})();

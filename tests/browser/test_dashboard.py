@@ -1,0 +1,135 @@
+"""The page in a real browser, against the running local system."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+
+from local.system import LocalSystem, local_system
+from tests.local.polling import until
+from tests.local.test_system import step_trace
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+MINUTES = 600
+LAYOUTS = [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)]
+
+MARK_NEAREST_THE_MIDDLE = """() => {
+    const seconds = text => Date.parse(text) / 1000;
+    const points = JSON.parse(document.querySelector(".card script").text);
+    const [first, last] = [points[0], points.at(-1)].map(point => seconds(point.time));
+    return [...document.querySelectorAll("details[data-kind=decision]")]
+        .map(line => (seconds(line.dataset.time) - first) / (last - first))
+        .sort((a, b) => Math.abs(a - 0.5) - Math.abs(b - 0.5))[0];
+}"""
+
+pytestmark = [
+    pytest.mark.skipif(not CHROMIUM, reason="no chromium in PATH: apt-get install chromium"),
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(180),
+]
+
+
+@dataclass
+class Seen:
+    """A page, and what its console said."""
+
+    page: Page
+    complaints: list[str]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def system() -> AsyncIterator[LocalSystem]:
+    async with local_system(step_trace(), MINUTES) as running:
+        running.seconds.start()
+
+        await until(lambda: running.workload.minute > 12 and len(running.arm.puts) > 0, 60)
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        opened = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        await opened.close()
+
+
+async def look(browser: Browser, system: LocalSystem, scheme: str, width: int) -> Seen:
+    assert system.host is not None
+    viewport = {"width": width, "height": 900}
+    context: BrowserContext = await browser.new_context(color_scheme=scheme, viewport=viewport)  # type: ignore[arg-type]
+    seen = Seen(await context.new_page(), [])
+    seen.page.on("console", lambda m: seen.complaints.append(m.text) if m.type != "log" else None)
+    seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+    await seen.page.goto(f"{system.host.url}/api/dashboard?hours=0.1")
+    await expect(seen.page.locator("canvas")).to_have_count(3)
+    return seen
+
+
+@pytest.mark.parametrize(("scheme", "width"), LAYOUTS)
+async def test_it_is_readable_by_everybody_on_every_screen(
+    browser: Browser, system: LocalSystem, scheme: str, width: int
+) -> None:
+    seen = await look(browser, system, scheme, width)
+    await seen.page.locator("details summary").first.click()
+    results = await Axe().run(seen.page)
+    assert results.violations_count == 0, results.generate_report()
+    assert await seen.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert seen.complaints == []
+    await seen.page.context.close()
+
+
+async def test_a_mark_on_the_chart_opens_what_every_rule_wanted(
+    browser: Browser, system: LocalSystem
+) -> None:
+    seen = await look(browser, system, "light", 1280)
+    share = await seen.page.evaluate(MARK_NEAREST_THE_MIDDLE)
+    over = seen.page.locator(".u-over").first
+    box = await over.bounding_box()
+    assert box is not None
+    await over.click(position={"x": box["width"] * share, "y": box["height"] / 2})
+    opened = seen.page.locator("details[open][data-kind=decision]")
+    await expect(opened).to_have_count(1)
+    await expect(opened.locator("table")).to_contain_text("queue_age")
+    assert seen.complaints == []
+    await seen.page.context.close()
+
+
+async def test_a_word_from_the_page_holds_and_is_shown_and_is_taken_back(
+    browser: Browser, system: LocalSystem
+) -> None:
+    seen = await look(browser, system, "light", 1280)
+    form = seen.page.locator("form.word")
+    await form.locator("[name=by]").fill("anna")
+    await form.locator("button").press("Enter")
+    await expect(form.locator("output")).to_contain_text("reason: 1 to 500 characters")
+    await form.locator("[name=reason]").fill("<b>incident</b> & co")
+    await form.locator("button").press("Enter")
+    await expect(seen.page.locator(".chip")).to_contain_text("paused until")
+    told = seen.page.locator("details summary", has_text="<b>incident</b> & co")
+    await expect(told).to_have_count(1)
+    await form.locator("[name=what]").select_option("clear")
+    await form.locator("button").press("Enter")
+    await expect(seen.page.locator(".chip")).to_have_count(0)
+    assert seen.complaints == [
+        "Failed to load resource: the server responded with a status of 400 (Bad Request)"
+    ]
+    await seen.page.context.close()
+
+
+async def test_the_page_says_since_when_it_is_out_of_date(
+    browser: Browser, system: LocalSystem
+) -> None:
+    seen = await look(browser, system, "light", 1280)
+    await expect(seen.page.locator("#fresh")).to_contain_text("updates itself")
+    await seen.page.route("**/*", lambda route: route.abort())
+    await seen.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    await expect(seen.page.locator("#fresh")).to_contain_text("Out of date since")
+    await seen.page.context.close()
