@@ -76,7 +76,8 @@ class App:
         found = [Metric(name, CAPACITY_METRIC, MetricValue(now, float(self.plan.capacity)))]
         found += [Metric(name, metric, MetricValue(now, 0.0)) for metric in self._idle_metrics]
         value = MetricValue(now, backlog)
-        return found + [Metric(name, metric, value) for metric in self._backlog_metrics]
+        found += [Metric(name, metric, value) for metric in self._backlog_metrics]
+        return found
 
     def receive(self, metric: Metric, minute: int, now: datetime) -> None:
         """What the function ``scaling_logic`` does with one message."""

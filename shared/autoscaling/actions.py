@@ -233,6 +233,9 @@ class Reconciliation:
     entry: LogEntry | None = None
 
 
+AS_IT_SHOULD_BE = Reconciliation()
+
+
 def reconcile(
     resource: Resource, state: ScalingState, actual: int, now: datetime, timing: ActionTiming
 ) -> Reconciliation:
@@ -246,9 +249,9 @@ def reconcile(
     desired = state.desired
     if desired is None:
         return Reconciliation()
-    active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
     if actual == desired.target:
         return _reached(resource, desired, now)
+    active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
     if changed_by_hand(desired, actual):
         if resource.on_manual_change is ManualChange.ADOPT:
             return _manual_change(resource, adopt(desired, actual, now), now)
@@ -261,7 +264,7 @@ def reconcile(
 
 def _reached(resource: Resource, desired: Desired, now: datetime) -> Reconciliation:
     if desired.status is ActionStatus.CONFIRMED:
-        return Reconciliation()
+        return AS_IT_SHOULD_BE
     done = confirm(desired, now)
     reason = f"capacity is {desired.target}, as epoch {desired.epoch} asked for"
     return Reconciliation(done, None, entry(resource, done, EntryKind.CONFIRMED, now, reason))

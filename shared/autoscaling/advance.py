@@ -8,7 +8,7 @@ from datetime import datetime
 from shared.autoscaling.actions import confirm_if_observed, request
 from shared.autoscaling.decide import decide, remember, samples_of
 from shared.autoscaling.guards import seconds_without, waited_seconds
-from shared.autoscaling.learning import learn
+from shared.autoscaling.learning import learn, lesson_due
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     Decision,
@@ -17,11 +17,12 @@ from shared.autoscaling.model import (
     Resource,
     ScalingState,
     StorageQueue,
-    Window,
 )
 from shared.autoscaling.samples import MergeOutcome, merge
+from shared.quick import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Step:
     """The state after a sample, and the decision where there was one to take."""
@@ -31,6 +32,8 @@ class Step:
     decision: Decision | None = None
     confirmed: bool = False
     """Whether the sample showed that a pending change has come to pass."""
+    decided_on: ScalingState | None = None
+    """What the decision was taken from."""
 
 
 def advance(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> Step:
@@ -46,24 +49,26 @@ def advance(resource: Resource, state: ScalingState, metric: Metric, now: dateti
     confirmed = False
     if metric.name == CAPACITY_METRIC:
         new = confirm_if_observed(new, metric.value)
-        confirmed = new.desired != state.desired
+        confirmed = new.desired is not state.desired
         if not _all_missing(resource, new, now):
             return Step(new, merged.outcome, None, confirmed)
+    decided_on = new
     decision = decide(resource, new, now)
     new = remember(resource, new, decision)
-    new = learn(new, _backlog_name(resource), now)
+    if lesson_due(new, now):
+        new = learn(new, _backlog_name(resource))
     if decision.applies:
         new = replace(new, desired=request(decision, new.desired))
-    return Step(new, merged.outcome, decision, confirmed)
+    return Step(new, merged.outcome, decision, confirmed, decided_on)
 
 
 def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool:
     """True where no other metric has come for so long that it counts as missing."""
-    waited = waited_seconds(Window(samples_of(state, CAPACITY_METRIC)), now)
     for name in resource.metrics:
-        silent = seconds_without(Window(samples_of(state, name)), now)
-        after_seconds = resource.guards.missing_for(name).after_seconds
-        if (waited if silent is None else silent) <= after_seconds:
+        silent = seconds_without(samples_of(state, name), now)
+        if silent is None:
+            silent = waited_seconds(samples_of(state, CAPACITY_METRIC), now)
+        if silent <= resource.guards.missing_for(name).after_seconds:
             return False
     return True
 

@@ -1,83 +1,133 @@
-"""The nearest counterfactual: at which level of its metrics a rule would have wanted otherwise.
+"""The nearest counterfactual: at which level of a metric the decision would have been another.
 
-For any Python function: the rule is asked again with all samples of one metric at one level, and
-the level where its answer turns is found by bisection. Rules that know it say so themselves.
+Not what the rule alone would have wanted: the whole decision is taken again, guards and all, with
+samples at another level, and the level where it turns is found by bisection. That is some thirty
+decisions a metric: for the log, not for every replayed minute (``bench decide`` measures it).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
-from shared.autoscaling.model import Observation, Policy, Recommendation, Window
+from shared.autoscaling.decide import decide, window_start
+from shared.autoscaling.members import members
+from shared.autoscaling.model import Decision, History, MetricValue, Resource, ScalingState
 
-DOUBLINGS_MAX = 6
+METRICS_MAX = 4
+"""Of a rule that reads more, only the first so many are asked about."""
+STRIDES_MAX = 10
+STRIDE = 4.0
+"""Upwards it looks at four times the level, at sixteen times and so on, up to a million times."""
 HALVINGS = 7
 """To within one per cent of the distance: enough for an explanation."""
 
 
-def nearest(policy: Policy, seen: Observation, wish: Recommendation) -> str:
-    """Such as "would have scaled in at backlog < 120"; empty where no level would have."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """From this level on the decision would have been this one; distance relative to now."""
+
+    distance: float
+    text: str
+
+
+def explained(resource: Resource, state: ScalingState, decision: Decision) -> Decision:
+    """The decision with what would have changed it: "would have scaled in at backlog < 120".
+
+    ``state`` is the one that the decision was taken from. Where no level of any metric would have
+    changed it and a guard has spoken, that guard is what would have; else there is nothing to say.
+    """
+    if decision.current is None or not decision.candidates:
+        return decision
+    wish = decision.candidates[0]
     if wish.rule == "error":
-        return ""
-    found = []
-    for name, window in seen.metrics.items():
-        if window.latest is None:
-            continue
-        for turn in _turns(policy, seen, wish, name, window.latest.value):
-            distance = abs(turn[0] - window.latest.value) / (abs(window.latest.value) or 1)
-            found.append((distance, turn[1]))
-    return min(found)[1] if found else ""
+        return decision
+    turns = [
+        turn for name in _asked_about(resource) for turn in _turns(resource, state, decision, name)
+    ]
+    if turns:
+        text = min(turns, key=lambda turn: turn.distance).text
+    elif decision.limited_by and wish.capacity != decision.desired:
+        verb = _verb(decision.current, wish.capacity)
+        text = f"would have {verb} without {', '.join(decision.limited_by)}"
+    else:
+        text = ""
+    return replace(decision, counterfactual=text)
+
+
+def _asked_about(resource: Resource) -> tuple[str, ...]:
+    named = getattr(resource.policy, "metric_names", ()) or tuple(resource.metrics)
+    return tuple(name for name in named if name in resource.metrics)[:METRICS_MAX]
 
 
 def _turns(
-    policy: Policy, seen: Observation, wish: Recommendation, name: str, level: float
-) -> list[tuple[float, str]]:
-    """Below and above the present level: where the direction turns, and how to say it."""
+    resource: Resource, state: ScalingState, decision: Decision, name: str
+) -> Iterator[Turn]:
+    """Below and above the present level: where the decision turns, and how to say it."""
+    history = state.histories.get(name)
+    assert decision.current is not None
+    if history is None or not history.samples:
+        return
+    changed = _changed_from(resource, state, decision, name)
+    level = history.samples[-1].value
 
-    def direction(at: float) -> int:
-        return _direction(_ask(policy, _with_level(seen, name, at)), seen)
+    def desired(at: float) -> int | None:
+        samples = history.samples[:changed] + tuple(
+            [MetricValue(sample.time, at) for sample in history.samples[changed:]]
+        )
+        asked = state.with_history(name, History(samples, history.stale_count))
+        return decide(resource, asked, decision.time).desired
 
-    present = _direction(wish.capacity, seen)
-    turns = []
-    for sign, far in (("<", 0.0), (">", max(level, 1.0) * 2**DOUBLINGS_MAX)):
-        if direction(far) != present:
-            at = _bisect(direction, present, level, far)
-            turns.append((at, f"would have {VERBS[direction(at)]} at {name} {sign} {at:.3g}"))
-    return turns
+    def same(at: float) -> bool:
+        return desired(at) == decision.desired
+
+    upwards = [max(level, 1.0) * STRIDE**stride for stride in range(1, STRIDES_MAX + 1)]
+    for sign, strides in (("<", [0.0] if level > 0 else []), (">", upwards)):
+        near = level
+        for far in strides:
+            if not same(far):
+                at = _bisect(same, near, far)
+                said = _said(decision, desired(at))
+                distance = abs(at - level) / (level or 1.0)
+                yield Turn(distance, f"would have {said} at {name} {sign} {at:.3g}")
+                break
+            near = far
 
 
-VERBS = {-1: "scaled in", 0: "stayed", 1: "scaled out"}
+def _changed_from(resource: Resource, state: ScalingState, decision: Decision, name: str) -> int:
+    """From which sample on the level is another: all that count now, or the newest alone.
+
+    Rules that read a mean or a maximum ask about the level of the window; those that follow the
+    course of a backlog, about its end.
+    """
+    samples = state.histories[name].samples
+    for member in members(resource.policy):
+        if getattr(member, "follows_course", False) and getattr(member, "metric", "") == name:
+            return len(samples) - 1
+    start = window_start(resource, state, decision.time)
+    return sum(1 for sample in samples if sample.time < start)
 
 
-def _bisect(direction: Callable[[float], int], present: int, near: float, far: float) -> float:
+def _bisect(same: Callable[[float], bool], near: float, far: float) -> float:
     for _ in range(HALVINGS):
         middle = (near * far) ** 0.5 if near > 0 and far > 0 else (near + far) / 2
-        if direction(middle) == present:
+        if same(middle):
             near = middle
         else:
             far = middle
     return far
 
 
-def _ask(policy: Policy, seen: Observation) -> int:
-    try:
-        return policy(seen).capacity
-    except Exception:  # a level that the rule never had to deal with
-        return seen.capacity
+def _said(decision: Decision, desired: int | None) -> str:
+    """Another direction; or, where it is the same, another capacity."""
+    assert decision.current is not None
+    assert desired is not None
+    verb = _verb(decision.current, desired)
+    same = decision.desired is not None and verb == _verb(decision.current, decision.desired)
+    return f"{verb} to {desired}" if same else verb
 
 
-def _direction(wish: int, seen: Observation) -> int:
-    """Of what the limits leave of a wish: at the maximum nothing would have scaled out."""
-    capacity = min(max(wish, seen.limits.minimum), seen.limits.maximum)
-    return (capacity > seen.capacity) - (capacity < seen.capacity)
-
-
-def _with_level(seen: Observation, name: str, level: float) -> Observation:
-    def at_level(window: Window) -> Window:
-        return Window(tuple([replace(s, value=level) for s in window.samples]))
-
-    metrics = {**seen.metrics, name: at_level(seen.metrics[name])}
-    latest = seen.history(name).samples[-1:]
-    histories = {**seen.histories, name: at_level(Window(latest))}
-    return replace(seen, metrics=metrics, histories=histories)
+def _verb(current: int, desired: int) -> str:
+    if desired == current:
+        return "stayed"
+    return "scaled out" if desired > current else "scaled in"

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from shared.autoscaling.asking import REASON_LENGTH_MAX, ask
-from shared.autoscaling.counterfactual import nearest
 from shared.autoscaling.guards import (
     GUARDS,
     REVOKING,
@@ -61,10 +60,7 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
 
     Load of the time before a change must not cause another one, so it does not count any more.
     """
-    start = now - timedelta(seconds=resource.window_seconds)
-    changed_at = state.desired.changed_at if state.desired else None
-    if changed_at is not None and changed_at >= start:
-        start = changed_at + timedelta(microseconds=1)
+    start = window_start(resource, state, now)
     histories = {name: Window(samples_of(state, name)) for name in resource.metrics}
     return Observation(
         resource_name=resource.name,
@@ -72,7 +68,7 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
         capacity=capacity,
         limits=resource.limits,
         metrics={name: _from(window, start) for name, window in histories.items()},
-        changed_at=changed_at,
+        changed_at=state.desired.changed_at if state.desired else None,
         histories=histories,
         capacities=Window(samples_of(state, CAPACITY_METRIC)),
         pending=state.desired if state.desired and state.desired.pending else None,
@@ -80,6 +76,15 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
         service=known_service(resource.service, state.learned),
         profile=state.profile,
     )
+
+
+def window_start(resource: Resource, state: ScalingState, now: datetime) -> datetime:
+    """From when on samples count."""
+    start = now - timedelta(seconds=resource.window_seconds)
+    changed_at = state.desired.changed_at if state.desired else None
+    if changed_at is not None and changed_at >= start:
+        start = changed_at + timedelta(microseconds=1)
+    return start
 
 
 def _from(window: Window, start: datetime) -> Window:
@@ -107,25 +112,16 @@ def known_capacity(state: ScalingState) -> MetricValue | None:
     return MetricValue(desired.changed_at, desired.target if confirmed else desired.previous)
 
 
-def explained(resource: Resource, state: ScalingState, decision: Decision) -> Decision:
-    """The decision with its nearest counterfactual, where its rule did not name one.
-
-    That asks the rule again some twenty times: for the log, not for every replayed minute.
-    """
-    if decision.counterfactual or decision.current is None or not decision.candidates:
-        return decision
-    seen = observe(resource, state, decision.current, decision.time)
-    found = nearest(resource.policy, seen, decision.candidates[0])
-    return replace(decision, counterfactual=found)
-
-
 def effective_mode(resource: Resource, state: ScalingState, now: datetime) -> tuple[Mode, str]:
     """The mode in force and who says so: a person's override before the declaration."""
     override = effective_override(state, now)
     if override and override.mode:
         reason = f" ({override.reason})" if override.reason else ""
         return override.mode, f"{override.mode} by override{reason}"
-    return resource.mode, f"{resource.mode} by scaling_rules.py"
+    return DECLARED[resource.mode]
+
+
+DECLARED = {mode: (mode, f"{mode} by scaling_rules.py") for mode in Mode}
 
 
 def effective_override(state: ScalingState, now: datetime) -> Override | None:
@@ -184,7 +180,6 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
         candidates=(wish, *wish.candidates),
         limited_by=tuple(limited_by),
         evidence=wish.evidence,
-        counterfactual=wish.counterfactual,
         applies=applies,
     )
 

@@ -19,6 +19,7 @@ from shared.autoscaling.model import (
     Guards,
     History,
     Limits,
+    MetricValue,
     Missing,
     Observation,
     Override,
@@ -27,8 +28,10 @@ from shared.autoscaling.model import (
     Recommendation,
     Window,
 )
+from shared.quick import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Limit:
     """A guard's word: the capacity that it allows, and why."""
@@ -57,6 +60,7 @@ class Context:
 
 
 Guard = Callable[[int, Context], Limit | None]
+Samples = tuple[MetricValue, ...]
 
 
 # --- 1. data ----------------------------------------------------------------------------------
@@ -69,7 +73,7 @@ def missing_data(wanted: int, context: Context) -> Limit | None:
     """
     seen, found = context.seen, []
     for name in seen.metrics:
-        silent_seconds = seconds_without(seen.history(name), seen.now)
+        silent_seconds = seconds_without(seen.history(name).samples, seen.now)
         rule = context.guards.missing_for(name)
         if silent_seconds is None or silent_seconds > rule.after_seconds:
             found.append((_strictness(rule), name, silent_seconds, rule))
@@ -80,15 +84,14 @@ def missing_data(wanted: int, context: Context) -> Limit | None:
     return _missing(wanted, f"{name} {said}", silent_seconds is None, rule, context)
 
 
-def seconds_without(window: Window, now: datetime) -> float | None:
+def seconds_without(samples: Samples, now: datetime) -> float | None:
     """How long the metric has had no sample; None where it never had one."""
-    latest = window.latest
-    return None if latest is None else (now - latest.time).total_seconds()
+    return (now - samples[-1].time).total_seconds() if samples else None
 
 
-def waited_seconds(capacities: Window, now: datetime) -> float:
+def waited_seconds(capacities: Samples, now: datetime) -> float:
     """How long the app has had the time to read a metric that it never read."""
-    return (now - capacities.samples[0].time).total_seconds() if capacities.samples else 0.0
+    return (now - capacities[0].time).total_seconds() if capacities else 0.0
 
 
 def _strictness(rule: Missing) -> int:
@@ -106,7 +109,7 @@ def _missing(
     if rule.then == "hold":
         return Limit(seen.capacity, f"{said}: holding")
     # What was never read is missing only once the app has had the time to read it.
-    if never_read and waited_seconds(seen.capacities, seen.now) <= rule.after_seconds:
+    if never_read and waited_seconds(seen.capacities.samples, seen.now) <= rule.after_seconds:
         return Limit(seen.capacity, f"{said} yet")
     context.forced = True
     return Limit(rule.then, f"{said}: falling back to {rule.then}")
@@ -118,7 +121,7 @@ def consumer_broken(wanted: int, context: Context) -> Limit | None:
     if name is None or wanted <= seen.capacity:
         return None
     latest = seen.history(name).latest
-    silent_seconds = seconds_without(seen.history(name), seen.now)
+    silent_seconds = seconds_without(seen.history(name).samples, seen.now)
     if latest is None or silent_seconds is None or latest.value <= 0:
         return None
     if silent_seconds > context.guards.missing_for(name).after_seconds:

@@ -89,15 +89,20 @@ def _estimate(lessons: Lessons) -> Estimate | None:
     return Estimate(rate, math.sqrt(variance))
 
 
-def learn(state: ScalingState, backlog_name: str | None, now: datetime) -> ScalingState:
-    """The state with the lesson of the last confirmed change, some minutes after it, once."""
+def lesson_due(state: ScalingState, now: datetime) -> bool:
+    """Whether some minutes have passed since a confirmed change that was not looked at yet."""
     desired = state.desired
     if desired is None or desired.changed_at is None or desired.epoch <= state.learned.epoch:
-        return state
-    if desired.status is not ActionStatus.CONFIRMED:
-        return state
-    if now < desired.changed_at + timedelta(minutes=SLOPE_MINUTES):
-        return state
+        return False
+    confirmed = desired.status is ActionStatus.CONFIRMED
+    return confirmed and now >= desired.changed_at + timedelta(minutes=SLOPE_MINUTES)
+
+
+def learn(state: ScalingState, backlog_name: str | None) -> ScalingState:
+    """The state with the lesson of the last confirmed change, where one is due."""
+    desired = state.desired
+    assert desired is not None
+    assert desired.changed_at is not None
     learned = _with_dead_time(replace(state.learned, epoch=desired.epoch), desired)
     backlog = state.histories.get(backlog_name or "")
     capacity = state.histories.get(CAPACITY_METRIC)

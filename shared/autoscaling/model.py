@@ -13,6 +13,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Literal
 
+from shared.quick import quick
+
 CAPACITY_METRIC = "capacity"
 """Reserved metric name: the capacity that the target itself reports."""
 
@@ -24,6 +26,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 # --- samples ----------------------------------------------------------------------------------
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class MetricValue:
     """One sample: what a source answered, at the time of the source's own clock."""
@@ -32,6 +35,7 @@ class MetricValue:
     value: float
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One sample of one named metric, addressed to the resource whose rules want it."""
@@ -235,6 +239,7 @@ class WeekProfile:
 # --- what a policy sees and says --------------------------------------------------------------
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Window:
     """The samples of one metric that count, oldest first."""
@@ -259,6 +264,10 @@ class Window:
         return max([s.value for s in self.samples]) if self.samples else None
 
 
+NO_SAMPLES = Window()
+
+
+@quick
 @dataclass(frozen=True, slots=True)
 class Observation:
     """All that a policy may look at.
@@ -274,7 +283,7 @@ class Observation:
     metrics: Mapping[str, Window]
     changed_at: datetime | None = None
     histories: Mapping[str, Window] = field(default_factory=lambda: NOTHING)
-    capacities: Window = Window()
+    capacities: Window = NO_SAMPLES
     """When which capacity was seen; of a run of equal ones only the first and the newest."""
     pending: Desired | None = None
     """The change that was ordered and is not confirmed yet."""
@@ -284,12 +293,13 @@ class Observation:
     profile: WeekProfile | None = None
 
     def window(self, name: str) -> Window:
-        return self.metrics.get(name, Window())
+        return self.metrics.get(name, NO_SAMPLES)
 
     def history(self, name: str) -> Window:
-        return self.histories.get(name, Window())
+        return self.histories.get(name, NO_SAMPLES)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Recommendation:
     """The capacity that a rule wants, and why. The current capacity means: stay."""
@@ -332,6 +342,7 @@ class Resource:
 # --- decisions --------------------------------------------------------------------------------
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What was decided, and everything that led to it.
@@ -415,6 +426,7 @@ class Override:
     exact: int | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class History:
     """The kept samples of one metric, oldest first, and how many came too late to count."""
@@ -447,6 +459,7 @@ class Learned:
     dead_time_minutes: float = 0
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ScalingState:
     """What is remembered of one resource."""

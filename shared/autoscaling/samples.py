@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.model import CAPACITY_METRIC, History, Metric, MetricValue, ScalingState
+from shared.quick import quick
 
 FUTURE_TOLERANCE_SECONDS = 60
 """Clocks of two services may differ by this much; a later sample is a mistake."""
@@ -32,6 +34,7 @@ Samples = tuple[MetricValue, ...]
 NO_HISTORY = History()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Merged:
     state: ScalingState
@@ -54,16 +57,22 @@ def merge(
     _check(metric, now)
     value, name = metric.value, metric.name
     history = state.histories.get(name, NO_HISTORY)
-    if value.time < now - timedelta(seconds=window_seconds):
+    if value.time < now - _span(window_seconds):
         counted = History(history.samples, history.stale_count + 1)
         return Merged(state.with_history(name, counted), MergeOutcome.STALE)
     samples = _inserted(history.samples, value)
     if samples is None:
         return Merged(state, MergeOutcome.DUPLICATE)
-    start = now - timedelta(seconds=max(window_seconds, history_seconds))
+    start = now - _span(max(window_seconds, history_seconds))
     kept = _changes_only(samples, start) if name == CAPACITY_METRIC else _bounded(samples, start)
     merged = state.with_history(name, History(kept, history.stale_count))
     return Merged(merged, MergeOutcome.ACCEPTED)
+
+
+@lru_cache
+def _span(seconds: float) -> timedelta:
+    """The same few spans are asked for with every sample."""
+    return timedelta(seconds=seconds)
 
 
 def _inserted(samples: Samples, value: MetricValue) -> Samples | None:
@@ -97,9 +106,10 @@ def _changes_only(samples: Samples, start: datetime) -> Samples:
     """
     kept: list[MetricValue] = []
     for sample in samples:
-        if len(kept) > 1 and kept[-1].value == kept[-2].value == sample.value:
-            kept.pop()
-        kept.append(sample)
+        if len(kept) > 1 and kept[-1].value == sample.value == kept[-2].value:
+            kept[-1] = sample
+        else:
+            kept.append(sample)
     first = 0
     while first + 1 < len(kept) and kept[first + 1].time <= start:
         first += 1
@@ -113,13 +123,12 @@ def _check(metric: Metric, now: datetime) -> None:
             f"metric {metric.name} of {metric.resource_name}: value {value} is not a finite number "
             "of at least 0; fix the sender"
         )
-    whole = value % 1 == 0 and 1 <= value <= CAPACITY_SANE_MAX
-    if metric.name == CAPACITY_METRIC and not whole:
+    if metric.name == CAPACITY_METRIC and not (value % 1 == 0 and 1 <= value <= CAPACITY_SANE_MAX):
         raise BadMessage(
             f"capacity of {metric.resource_name}: {value:g} is not a whole number of 1 to "
             f"{CAPACITY_SANE_MAX} instances; fix the sender"
         )
-    if time > now + timedelta(seconds=FUTURE_TOLERANCE_SECONDS):
+    if time > now and time > now + _span(FUTURE_TOLERANCE_SECONDS):
         raise BadMessage(
             f"metric {metric.name} of {metric.resource_name}: time {time.isoformat()} lies more "
             f"than {FUTURE_TOLERANCE_SECONDS} s in the future (now {now.isoformat()}); "

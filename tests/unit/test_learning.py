@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.autoscaling.decide import observe
-from shared.autoscaling.learning import known_service, learn, learned_rate
+from shared.autoscaling.learning import known_service, learn, learned_rate, lesson_due
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     ActionStatus,
@@ -56,7 +56,8 @@ def lesson(
     )
     histories = {"backlog": History(tuple(samples)), CAPACITY_METRIC: History(capacities)}
     held = ScalingState(histories, desired, learned=learned)
-    return learn(held, "backlog", NOW + timedelta(minutes=5)).learned
+    due = lesson_due(held, NOW + timedelta(minutes=5))
+    return learn(held, "backlog").learned if due else learned
 
 
 def taught(changes: int, *, empty: bool = False) -> Learned:
@@ -142,4 +143,4 @@ def test_noise_without_a_cause_is_not_taken_for_knowledge() -> None:
 @pytest.mark.parametrize("changes", [{"attempts": 1}, {"requested_at": NOW - timedelta(hours=5)}])
 def test_a_wait_for_another_reason_is_no_dead_time(changes: dict[str, Any]) -> None:
     late = replace(confirmed(300, target=5, previous=2, epoch=9), **changes)
-    assert learn(ScalingState(desired=late), None, NOW).learned.dead_times == 0
+    assert learn(ScalingState(desired=late), None).learned.dead_times == 0

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from shared.autoscaling.actions import action_of, entry
 from shared.autoscaling.advance import Step, advance
-from shared.autoscaling.decide import explained
+from shared.autoscaling.counterfactual import explained
 from shared.autoscaling.flows.declared import check_metric_name, find
 from shared.autoscaling.flows.races import until_won
 from shared.autoscaling.flows.telling import tell
@@ -42,8 +42,8 @@ async def _attempt(metric: Metric, resource: Resource, store: StateStore) -> Sca
     step = advance(resource, snapshot.state, metric, now)
     if step.outcome is MergeOutcome.DUPLICATE:
         return _pending_action(resource, snapshot)
-    if step.decision is not None:
-        step = replace(step, decision=explained(resource, step.state, step.decision))
+    if step.decision is not None and step.decided_on is not None:
+        step = replace(step, decision=explained(resource, step.decided_on, step.decision))
     await store.commit(snapshot, step.state, _lines(metric, resource, step, now))
     if step.outcome is MergeOutcome.STALE:
         _tell_stale(metric, step.state.histories[metric.name].stale_count)

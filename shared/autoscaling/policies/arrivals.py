@@ -7,11 +7,12 @@ divided by what one busy instance finishes in a step.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.autoscaling.model import MetricValue
+from shared.quick import quick
 
 HISTORY_STEPS = 15.0
 SAMPLES_MIN = 4
@@ -22,6 +23,7 @@ IDLE_DECAY = 0.9
 """An empty queue hides what arrives: a tenth less is assumed with every empty step."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Arrivals:
     """``rate`` per step, smoothed, and what came in each of the last steps, newest first."""
@@ -43,58 +45,81 @@ def infer(
 
     While work waits, arrivals are growth plus service: x = n + Δq/Δt. Of an empty queue only a
     bound is known. Samples may be missing or unevenly spaced: one that stands for Δt steps
-    weighs 1 - (1 - SMOOTHING)^Δt.
+    weighs 1 - (1 - SMOOTHING)^Δt. Single samples may be negative, for items are finished in chunks
+    and not evenly; to leave those out would overrate the rest, so only the sum is at least 0.
     """
     if len(backlog) < 2:
         return None
     first = bisect_left(backlog, now - timedelta(seconds=HISTORY_STEPS * step_seconds), key=_time)
     first = min(first, max(len(backlog) - SAMPLES_MIN, 0))
-    serving = _serving(capacities, capacity)
+    samples = backlog[first:]
     recent = [0.0] * steps
-    rate = -1.0
-    started = (now - backlog[first].time).total_seconds() / step_seconds
-    before = backlog[first].value / rate_per_instance_step
-    for sample in backlog[first + 1 :]:
-        ago = max((now - sample.time).total_seconds() / step_seconds, 0.0)  # clocks differ
+    rate = None
+    started = (now - samples[0].time).total_seconds() / step_seconds
+    before = samples[0].value / rate_per_instance_step
+    for sample, serving in zip(samples, _serving(capacities, capacity, samples), strict=True):
+        ago = (now - sample.time).total_seconds() / step_seconds
+        if ago < 0.0:  # clocks differ  # noqa: PLR1730  max() takes thrice as long, and this is hot
+            ago = 0.0
         span = started - ago
         if span <= 0.0:
             continue
         after = sample.value / rate_per_instance_step
-        arrived = max(serving(sample.time) + (after - before) / span, 0.0)
-        rate, arrived = _learned(rate, arrived, span, empty=after <= 0.0)
+        arrived = serving + (after - before) / span
+        if after <= 0.0:
+            arrived = _believed(arrived, rate, span)
+        if rate is None:
+            rate = arrived
+        else:
+            rate += (arrived - rate) * (SMOOTHING if span == 1.0 else _weight(span))
         if ago < steps:
             _spread(recent, arrived, ago, started)
         started, before = ago, after
-    return Arrivals(max(rate, 0.0), tuple(recent))
+    return Arrivals(max(rate or 0.0, 0.0), tuple(_without_negatives(recent)))
 
 
-def _learned(rate: float, arrived: float, span: float, *, empty: bool) -> tuple[float, float]:
-    """The rate after ``span`` steps of ``arrived``, and what of that is believed."""
-    whole = span == 1.0
-    if empty:
-        most = rate if rate >= 0.0 else arrived
-        arrived = min(arrived, most * (IDLE_DECAY if whole else IDLE_DECAY**span))
-    if rate < 0.0:
-        return arrived, arrived
-    weight = SMOOTHING if whole else 1.0 - (1.0 - SMOOTHING) ** span
-    return rate + (arrived - rate) * weight, arrived
+def _weight(span: float) -> float:
+    kept: float = (1.0 - SMOOTHING) ** span
+    return 1.0 - kept
 
 
-def _serving(capacities: Sequence[MetricValue], capacity: int) -> Callable[[datetime], float]:
-    """How many instances there were at a time; times must be asked for in their order."""
+def _believed(most: float, rate: float | None, span: float) -> float:
+    """Of the most that can have come while the queue was, or became, empty."""
+    decay: float = IDLE_DECAY**span
+    return min(most, (most if rate is None else max(rate, 0.0)) * decay)
+
+
+def _without_negatives(recent: list[float]) -> list[float]:
+    """The same sum; a step that seems to have taken items back gives that to the one before.
+
+    Instances may finish items in chunks, and each sample then shows too much of it or too little.
+    """
+    if min(recent) >= 0.0:
+        return recent
+    owed = 0.0
+    for step, arrived in enumerate(recent):
+        recent[step] = max(arrived + owed, 0.0)
+        owed = min(arrived + owed, 0.0)
+    for step, arrived in reversed(list(enumerate(recent))):
+        recent[step] = max(arrived + owed, 0.0)
+        owed = min(arrived + owed, 0.0)
+    return recent
+
+
+def _serving(
+    capacities: Sequence[MetricValue], capacity: int, samples: Sequence[MetricValue]
+) -> list[float]:
+    """How many instances there were at the time of each sample."""
     if not capacities:
-        return lambda _time: float(capacity)
-    changes = iter(capacities)
-    here = next(changes)
-    coming = next(changes, None)
-
-    def at(time: datetime) -> float:
-        nonlocal here, coming
-        while coming is not None and coming.time <= time:
-            here, coming = coming, next(changes, None)
-        return here.value
-
-    return at
+        return [float(capacity)] * len(samples)
+    serving: list[float] = []
+    here = capacities[0].value
+    for change in capacities:
+        if change.value != here:
+            until = bisect_left(samples, change.time, key=_time)
+            serving += [here] * (until - len(serving))
+            here = change.value
+    return serving + [here] * (len(samples) - len(serving))
 
 
 def _time(sample: MetricValue) -> datetime:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from shared.autoscaling.policies.arrivals import Arrivals
+from shared.quick import quick
 
 ORDER_AHEAD_STEPS = 2
 """Order more where work would be late within the dead time and this ..."""
@@ -19,6 +20,7 @@ RETURN_TRIP = 2.0
 """An instance that is ordered must be let go again: two changes."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Projection:
     """Late work and idle instances in instance-steps, and the worst age in steps."""
@@ -28,6 +30,7 @@ class Projection:
     worst_age: float
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """A queue as it is now, the instances there are, and those ordered.
@@ -72,17 +75,6 @@ class Outlook:
     def late_ahead(self) -> Projection:
         """What becomes late before a new order could help, and a little after."""
         return self.project(self.standing(self.dead + ORDER_AHEAD_STEPS))
-
-    def late_from(self) -> float:
-        """The backlog from which on there is late work ahead, the arrivals being alike."""
-        rate, recent = self.arrivals.rate, self.arrivals.recent
-        window, grown, least, leaving = sum(recent), 0.0, inf, len(recent)
-        for serving in self.standing(self.dead + ORDER_AHEAD_STEPS):
-            leaving -= 1
-            window += rate - (recent[leaving] if leaving >= 0 else rate)
-            grown += rate - serving
-            least = min(least, self.share * window - grown)
-        return max(least, 0.0)
 
     def cheapest(self, maximum: int, switch_cost: float, late_penalty: float) -> int:
         """The capacity at which one more instance costs more than the lateness it avoids."""

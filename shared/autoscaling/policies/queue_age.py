@@ -55,6 +55,8 @@ class QueueAge:
     """Steps of expected stay per unit of switch cost, when letting go."""
     busy_share: float = 0.5
     """The last instance stays where it would be busy for this share of its time."""
+    follows_course: ClassVar[bool] = True
+    """Of the samples the newest alone is varied, to tell what would have changed a decision."""
     tunable: ClassVar[Mapping[str, tuple[float, float]]] = {
         "age_share": (0.8, 1.0),
         "patience": (1.0, 8.0),
@@ -177,7 +179,6 @@ class _Choice:
             f"backlog {outlook.backlog * self.items:.4g} at {self._flow()} would be "
             f"{self._time(age)} old within {ahead} at {_instances(outlook.ordered)}, and new ones "
             f"need {self._time(outlook.dead)}; {wanted} keep it under {limit}",
-            f"would have held at backlog < {outlook.late_from() * self.items:.4g}",
         )
 
     def _in(self) -> Recommendation:
@@ -193,7 +194,6 @@ class _Choice:
             wanted,
             f"the queue runs empty at {self._flow()}; for the next {self._time(patience)} "
             f"{_instances(wanted)} will do, more would be idle {1 - busy_share:.0%} of the time",
-            f"would have held at backlog > {(seen.capacity - rate) * self.items:.4g}",
         )
 
     def _time(self, steps: float) -> str:
@@ -212,14 +212,9 @@ class _Choice:
         return self.policy.step_seconds < SECONDS_BELOW
 
     def _hold(self, reason: str) -> Recommendation:
-        ordered = self.outlook.ordered
-        if ordered >= self.seen.limits.maximum:
-            below = max(self.seen.capacity - self.outlook.arrivals.rate, 0.0) * self.items
-            return self._say(ordered, reason, f"would have scaled in at backlog < {below:.4g}")
-        late_from = self.outlook.late_from() * self.items
-        return self._say(ordered, reason, f"would have scaled out at backlog > {late_from:.4g}")
+        return self._say(self.outlook.ordered, reason)
 
-    def _say(self, wanted: int, reason: str, counterfactual: str) -> Recommendation:
+    def _say(self, wanted: int, reason: str) -> Recommendation:
         outlook = self.outlook
         return Recommendation(
             capacity=wanted,
@@ -232,7 +227,6 @@ class _Choice:
                 "dead_time_minutes": outlook.dead * self.minutes,
                 "ordered": outlook.ordered,
             },
-            counterfactual=counterfactual,
             paced=True,
         )
 

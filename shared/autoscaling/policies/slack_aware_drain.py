@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
+from typing import ClassVar
 
 from shared.autoscaling.model import Evidence, MetricValue, Observation, Recommendation
 from shared.autoscaling.policies.checks import fraction, number, number_or_none, text
@@ -52,6 +53,8 @@ class SlackAwareDrain:
     """
 
     metric: str
+    follows_course: ClassVar[bool] = True
+    """Of the samples the newest alone is varied, to tell what would have changed a decision."""
     share: float = 0.8
     calm_share: float = 0.5
     slope_minutes: float = 3

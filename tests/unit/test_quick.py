@@ -1,0 +1,51 @@
+"""Values that are made quickly are as frozen, comparable and copyable as before."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
+
+import pytest
+
+from shared.autoscaling.model import MetricValue, Observation, Recommendation
+from shared.quick import quick
+from tests.builders import NOW
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Point:
+    x: int
+    y: int = 2
+    names: list[str] = field(default_factory=list)
+
+
+def test_a_quick_value_is_a_frozen_dataclass() -> None:
+    point = Point(1)
+    assert (point.x, point.y, point.names) == (1, 2, [])
+    with pytest.raises(FrozenInstanceError):
+        point.x = 3  # type: ignore[misc]
+    assert not hasattr(point, "__dict__")
+    assert repr(point) == "Point(x=1, y=2, names=[])"
+    assert replace(point, y=5) == Point(1, 5)
+    assert asdict(point) == {"x": 1, "y": 2, "names": []}
+    assert [f.name for f in fields(Point)] == ["x", "y", "names"]
+
+
+def test_defaults_that_can_change_are_not_shared() -> None:
+    assert Point(1).names is not Point(1).names
+
+
+def test_quick_values_can_be_copied_pickled_and_hashed() -> None:
+    value = MetricValue(NOW, 5.0)
+    assert copy.deepcopy(value) == pickle.loads(pickle.dumps(value)) == value
+    assert len({value, MetricValue(NOW, 5.0)}) == 1
+
+
+def test_a_value_without_what_it_needs_is_refused_as_by_any_dataclass() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'value'"):
+        MetricValue(NOW)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        Recommendation(1, "why", nonsense=2)  # type: ignore[call-arg]
+    assert Observation.__name__ == "Observation"
