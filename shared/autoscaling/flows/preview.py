@@ -7,7 +7,8 @@ from typing import Any
 
 from shared.autoscaling import presenting
 from shared.autoscaling.actions import confirm_if_observed
-from shared.autoscaling.decide import decide, explained
+from shared.autoscaling.counterfactual import explained
+from shared.autoscaling.decide import decide
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.flows.metric_collector import SourceFailure
