@@ -1,7 +1,8 @@
 """``python -m shared.messaging send FILE.jsonl --queue Q``: send a file of messages.
 
 Exit code 0: everything was sent. 1: not everything was sent, and it is said what was. 2: nothing
-was sent, for the command or the file is wrong.
+was sent, for the command or the file is wrong. Settings are those of the environment, then those
+of ``local.settings.json`` in the folder, or of ``--settings FILE``.
 """
 
 # A shell of its own, hence above all layers.
@@ -22,6 +23,7 @@ from shared.messaging.lines import read_messages
 from shared.messaging.model import Message, Order, Progress, Result
 
 SENT, PARTLY, WRONG = 0, 1, 2
+LOCAL_SETTINGS = Path("local.settings.json")
 ORDERS = {"kept": Order.KEPT, "per-key": Order.KEPT_PER_KEY, "free": Order.FREE}
 
 
@@ -29,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Read, send, and say what came of it."""
     chosen = _parser().parse_args(arguments)
     try:
+        if chosen.settings or LOCAL_SETTINGS.exists():
+            settings.add_file(chosen.settings or LOCAL_SETTINGS)
         messages = read_messages(_lines(chosen.file), raw=chosen.raw)
         connection = settings.parse()[0].service_bus(chosen.connection)
         result = _send(connection, chosen, messages)
@@ -36,7 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(_summary(stopped.result))
         _say(f"error: {stopped}")
         return PARTLY
-    except (MessagingError, settings.SettingsError, OSError, UnicodeDecodeError) as error:
+    except settings.SettingsError as error:
+        _say(f"error: {error}")
+        return WRONG
+    except (MessagingError, OSError, UnicodeDecodeError) as error:
         _say(f"error: {chosen.file}: {error}")
         return WRONG
     _say(_summary(result))
@@ -67,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         default="ServiceBusConnection",
         help="the setting that says how to reach Service Bus (%(default)s)",
     )
+    send.add_argument("--settings", type=Path, metavar="FILE", help=f"in place of {LOCAL_SETTINGS}")
     send.add_argument("--order", choices=ORDERS, default="kept", help="default: %(default)s")
     send.add_argument("--raw", action="store_true", help="each line is a body")
     return parser

@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus.aio import ServiceBusClient
 
 from local.amqp import AmqpStandIn, VirtualClock
-from local.amqp.model.properties import QueueProperties
+from local.processing_queues import declare_processing_queues
 from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
 from shared.adapters.claims_memory import MemoryClaims, RecordingRecompute
 from shared.adapters.messaging_queues import ServiceBusQueueReader
@@ -46,9 +46,7 @@ class Town:
         self.client = ServiceBusClient.from_connection_string(
             bus.connection_string, **quick_to_close
         )
-        bus.namespace.declare_queue("working", QueueProperties(requires_session=True))
-        forwarding = QueueProperties(duplicate_window=window, forward_to="working")
-        bus.namespace.declare_queue("processing", forwarding)
+        declare_processing_queues(bus.namespace, window=window)
 
     async def observe(self, *datasets: str, observed_at: datetime | None = None) -> None:
         """A new blob of each, filed under the hour of the observation."""

@@ -1,0 +1,38 @@
+"""The commands of docs/messaging.md do what the page says."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "messaging.md").read_text(encoding="utf-8")
+START, SEND = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+(SAID,) = re.findall(r"```\n(2 of 2.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture
+def bus() -> Iterator[subprocess.Popen[str]]:
+    command = [*START.split(), "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as running:
+        yield running
+        running.kill()
+
+
+def test_what_the_page_sends_is_in_the_queue_in_the_end(
+    bus: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    assert bus.stdout is not None
+    export = bus.stdout.readline()
+    send = SEND.replace("messages.jsonl", str(tmp_path / "messages.jsonl"))
+    done = subprocess.run(
+        ["sh", "-ec", export + send], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, SAID)
+    bus.send_signal(signal.SIGINT)
+    assert bus.stdout.read() == "jobs: 2 message(s), 0 scheduled\n"
