@@ -8,19 +8,22 @@ from uuid import uuid4
 
 import azure.functions as func
 
-from shared import wiring
+from shared import wiring, wiring_ingestion
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.dashboard.exchange import Reply, Request
+from shared.ingestion.delivery import delivered
+from shared.ingestion.flows import breaker_http, ingest
 from shared.messaging import arrivals, processing
 from shared.messaging import flows as messaging
+from shared.settings_ingestion import EVENT_HUB
 
 STORAGE = "AzureWebJobsStorage"
-
 SERVICE_BUS = wiring.PROCESSING_CONNECTION
 
 app = func.FunctionApp()
 data_sets = func.Blueprint()  # type: ignore[no-untyped-call]
+ingestion = func.Blueprint()  # type: ignore[no-untyped-call]
 settings = wiring.settings()  # wrong settings or rules stop the app here, every problem named
 logging.getLogger("azure").setLevel(logging.WARNING)
 
@@ -146,6 +149,55 @@ async def override(req: func.HttpRequest) -> func.HttpResponse:
     return _response(await board.say(wiring.board(), name, asked, uuid4().hex))
 
 
+@ingestion.event_hub_message_trigger(
+    arg_name="events",
+    event_hub_name=settings.ingestion.hub_name,
+    consumer_group=settings.ingestion.consumer_group,
+    connection=EVENT_HUB,
+    cardinality=func.Cardinality.MANY,
+    data_type=func.DataType.BINARY,
+)
+@ingestion.retry(strategy="fixed_delay", max_retry_count="-1", delay_interval="00:00:05")
+async def metric_ingest(events: List[func.EventHubEvent]) -> None:
+    """Account for a batch. A failure holds the partition: without the retries it would be lost."""
+    batch = delivered([event.get_body() for event in events], events[0].metadata)
+    await ingest.run(batch.events, wiring_ingestion.line(batch.partition_id))
+
+
+@ingestion.timer_trigger(arg_name="timer", schedule=settings.ingestion.tail_schedule)
+async def ingest_tail(timer: func.TimerRequest) -> None:
+    """Find what nobody delivered, and send what an instance left behind."""
+    partition_ids = await wiring_ingestion.hub().partition_ids()
+    await wiring_ingestion.tail_watch().run(partition_ids, wiring_ingestion.line)
+
+
+@ingestion.route("breakers/{name}", methods=["GET"], auth_level=func.AuthLevel.ANONYMOUS)
+async def breaker_page(req: func.HttpRequest) -> func.HttpResponse:
+    """The state of the breaker, for who holds a link."""
+    return _response(await breaker_http.show(_asked(req), wiring_ingestion.attendant()))
+
+
+@ingestion.route("breakers/{name}/close", methods=["POST"], auth_level=func.AuthLevel.ANONYMOUS)
+async def breaker_close(req: func.HttpRequest) -> func.HttpResponse:
+    """Close the breaker, by the token of a link."""
+    return _response(await breaker_http.close(_asked(req), wiring_ingestion.attendant()))
+
+
+@ingestion.route("breakers/{name}/status", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
+async def breaker_status(req: func.HttpRequest) -> func.HttpResponse:
+    """The state of the breaker and a new link, for who has a key of the app."""
+    return _response(await breaker_http.status(_asked(req), wiring_ingestion.attendant()))
+
+
+@ingestion.route("breakers/{name}/isolate", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
+async def breaker_isolate(req: func.HttpRequest) -> func.HttpResponse:
+    """Stop the consumption of events until a person closes the breaker."""
+    return _response(await breaker_http.isolate(_asked(req), wiring_ingestion.attendant()))
+
+
+if settings.ingestion.hub is not None:
+    app.register_functions(ingestion)
+
 if settings.processing_period_hours:
     app.register_functions(data_sets)
 
@@ -156,7 +208,7 @@ def _request(request: func.HttpRequest) -> Request:
     return Request(unquote(path), dict(request.params), headers, request.get_body())
 
 
-def _response(reply: Reply) -> func.HttpResponse:
+def _response(reply: Reply | breaker_http.Answer) -> func.HttpResponse:
     return func.HttpResponse(
         reply.body,
         status_code=reply.status,
@@ -167,6 +219,15 @@ def _response(reply: Reply) -> func.HttpResponse:
 
 def _text(message: func.QueueMessage) -> str:
     return message.get_body().decode("utf-8")
+
+
+def _asked(req: func.HttpRequest) -> breaker_http.Asked:
+    return breaker_http.Asked(
+        name=req.route_params.get("name", ""),
+        token=req.params.get("token", ""),
+        accept=req.headers.get("Accept", ""),
+        body=req.get_body(),
+    )
 
 
 def _poison(queue: str, message: func.QueueMessage) -> PoisonMessage:

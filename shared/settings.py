@@ -19,6 +19,7 @@ from shared.connections import (
     storage_connection,
 )
 from shared.names import NAME, UUID
+from shared.settings_ingestion import IngestionSettings, read_ingestion
 
 T = TypeVar("T")
 NO_SLASHES = re.compile(r"[^/]+")
@@ -87,10 +88,11 @@ class Settings:
     processing_queue: str
     working_queue: str
     telemetry_queue: str
+    ingestion: IngestionSettings
 
     def single_resource(self) -> SingleResource:
         """The resource that the settings of the original describe. Raises SettingsError."""
-        reader = _Reader(self.environ)
+        reader = Reader(self.environ)
         single = SingleResource(
             name=reader.required("ResourceToScale", NAME),
             azure_subscription_id=reader.required("SubscriptionId", UUID),
@@ -149,7 +151,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]]:
     """Settings, and what is wrong with them; defaults stand where a value does not parse."""
-    reader = _Reader(os.environ if environ is None else environ)
+    reader = Reader(os.environ if environ is None else environ)
     settings = Settings(
         environ=reader.environ,
         metric_collector_schedule=reader.schedule("MetricCollectorSchedule", "*/15 * * * * *"),
@@ -185,6 +187,7 @@ def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]
         processing_queue=reader.text("ProcessingQueue", "processing"),
         working_queue=reader.text("WorkingQueue", "working"),
         telemetry_queue=reader.text("TelemetryQueue", "telemetry"),
+        ingestion=read_ingestion(reader),
     )
     if settings.minimum_capacity > settings.maximum_capacity:
         reader.problems.append(
@@ -194,7 +197,7 @@ def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]
     return settings, reader.problems
 
 
-class _Reader:
+class Reader:
     """Parses values and collects what is wrong with them instead of stopping at the first."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -223,7 +226,7 @@ class _Reader:
     def numbers(self, key: str, low: float, high: float) -> tuple[float, ...]:
         """Any number of numbers between commas."""
         parts = [part for part in self.environ.get(key, "").split(",") if part.strip()]
-        each = [_Reader({key: part}) for part in parts]
+        each = [Reader({key: part}) for part in parts]
         found = tuple(reader.number(key, low, low, high) for reader in each)
         self.problems += [problem for reader in each for problem in reader.problems]
         return found

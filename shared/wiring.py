@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, TypeVar
 from shared import settings as settings_module
 from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.model import Resource, StorageQueue
-from shared.autoscaling.validation import connections, problems
+from shared.autoscaling.validation import connections, needs_hub, problems
 from shared.messaging.periods import Period
 from shared.settings import Settings, SettingsError
+from shared.settings_ingestion import EVENT_HUB
 
 if TYPE_CHECKING:
+    from shared.adapters.ingestion_table_breaker import TableBreakerStore
     from shared.autoscaling.ports import CapacityControl, MetricReader, Permissions, StateStore
     from shared.dashboard.board import Board
     from shared.messaging.flows.check_queues import CheckOnce
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PROCESSING_CONNECTION = "ServiceBusConnection"
+BREAKER = "metric_ingest"
+"""The name of the circuit breaker around the event hub: that of the function behind it."""
+
+
+before_closing: list[Callable[[], Awaitable[None]]] = []
+"""What other wirings have opened with the help of this one."""
 
 
 def settings() -> Settings:
@@ -66,7 +74,15 @@ def permissions() -> Permissions:
 def reader() -> MetricReader:
     from shared.adapters.readers import AzureReader  # noqa: PLC0415  heavy to import
 
-    return AzureReader(settings().storage, settings().service_bus, control())
+    return AzureReader(settings().storage, settings().service_bus, control(), breaker_store)
+
+
+@cache
+def breaker_store() -> TableBreakerStore:
+    """Of the circuit breaker around the event hub."""
+    from shared.adapters.ingestion_table_breaker import TableBreakerStore  # noqa: PLC0415  heavy
+
+    return TableBreakerStore(settings().storage("AzureWebJobsStorage"), BREAKER)
 
 
 @cache
@@ -137,7 +153,9 @@ async def close() -> None:
         await processing_sender().link.close()
     processing_sender.cache_clear()
     board.cache_clear()
-    for adapter in (reader, control, permissions, store, queue_check, claims):
+    for end in before_closing:
+        await end()
+    for adapter in (reader, control, permissions, store, queue_check, claims, breaker_store):
         if adapter.cache_info().currsize:
             await adapter().close()
         adapter.cache_clear()
@@ -159,6 +177,10 @@ def _checked() -> tuple[Settings, Mapping[str, Resource]]:
     for kind, name in sorted(needed, key=str):
         check = loaded.storage if kind is StorageQueue else loaded.service_bus
         _collecting(found, partial(check, name))
+    if needs_hub(declared) and loaded.ingestion.hub is None:
+        found.append(
+            f"{EVENT_HUB} = '': must be set, for scaling_rules.py declares metrics of an event hub"
+        )
     if found or declared is None:
         raise SettingsError(dict.fromkeys(found))
     return loaded, {resource.name: resource for resource in declared}

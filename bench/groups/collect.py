@@ -17,6 +17,7 @@ from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.model import CapacityTarget, MetricSource, MetricValue
 from shared.autoscaling.ports import MetricReader
 from shared.connections import ServiceBusConnection, StorageConnection
+from shared.ingestion.ports import BreakerStore
 
 ANSWER_SECONDS = 0.05
 FEW, MANY = 200, 1_000
@@ -44,12 +45,17 @@ def measure(repeats: int = 3) -> Iterator[Measurement]:
     )
 
 
+def no_breaker() -> BreakerStore:
+    raise NotImplementedError("no source here asks for it")
+
+
 async def _measured(repeats: int) -> Sequence[float]:
     with service_bus(MANY, ANSWER_SECONDS) as connection_string:
         reader = AzureReader(
             partial(StorageConnection, connection_string=connection_string),
             partial(ServiceBusConnection, connection_string=connection_string),
             Pauses(),
+            no_breaker,
         )
         runs = [
             partial(_seconds, FEW, reader),

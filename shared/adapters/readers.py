@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from shared.autoscaling.model import MetricSource, MetricValue, PlanCapacity, StorageQueue
+from shared.autoscaling.model import (
+    IngestionBreaker,
+    MetricSource,
+    MetricValue,
+    PlanCapacity,
+    StorageQueue,
+)
 from shared.autoscaling.ports import CapacityControl
 from shared.connections import ServiceBusConnection, StorageConnection
+from shared.ingestion.breaker import Mode
+from shared.ingestion.ports import BreakerStore
 
 
 class _Client(Protocol):
@@ -24,15 +32,20 @@ class AzureReader:
         storage: Callable[[str], StorageConnection],
         service_bus: Callable[[str], ServiceBusConnection],
         control: CapacityControl,
+        breaker: Callable[[], BreakerStore],
     ) -> None:
         self._storage = storage
         self._service_bus = service_bus
         self._control = control
+        self._breaker = breaker
         self._clients: dict[tuple[bool, str], _Client] = {}
 
     async def read(self, source: MetricSource) -> MetricValue:
         if isinstance(source, PlanCapacity):
             return await self._control.read(source.plan)
+        if isinstance(source, IngestionBreaker):
+            seen = await self._breaker().load()
+            return MetricValue(seen.read_at, float(seen.breaker.mode is not Mode.CLOSED))
         return await self._client(source).read(source)
 
     async def close(self) -> None:

@@ -102,6 +102,11 @@ class HubMetric:
     """A metric that somebody sends to the event hub, as the JSON of the queue ``metrics``."""
 
 
+@dataclass(frozen=True, slots=True)
+class IngestionBreaker:
+    """The circuit breaker around the event hub: 0 while it is closed, 1 while it is not."""
+
+
 Aggregation = Literal["average", "total", "minimum", "maximum", "count"]
 
 
@@ -119,9 +124,11 @@ class AzureMonitorMetric:
 
 
 PushedMetric = HubMetric | AzureMonitorMetric
-"""Metrics that come by themselves; all others are read by the collector."""
-
-MetricSource = ServiceBusSubscription | ServiceBusQueue | StorageQueue | PlanCapacity | PushedMetric
+"""Metrics that come by themselves."""
+ReadMetric = (
+    ServiceBusSubscription | ServiceBusQueue | StorageQueue | PlanCapacity | IngestionBreaker
+)
+MetricSource = ReadMetric | PushedMetric
 CapacityTarget = AppServicePlan
 
 

@@ -11,10 +11,12 @@ from shared.autoscaling.model import (
     AppServicePlan,
     AzureMonitorMetric,
     HubMetric,
+    IngestionBreaker,
     ManualChange,
     MetricSource,
     Mode,
     PlanCapacity,
+    PushedMetric,
     RateLimit,
     Resource,
     ServiceBusQueue,
@@ -50,6 +52,17 @@ def problems(resources: object) -> list[str]:
         else:
             found.append(f"resources[{position}] = {resource!r}: must be a Resource")
     return found + _declared_twice([r for r in resources if isinstance(r, Resource)])
+
+
+def needs_hub(resources: object) -> bool:
+    """Whether a source of any resource is of no use without an event hub."""
+    declared = resources if isinstance(resources, list | tuple) else ()
+    return any(
+        isinstance(source, PushedMetric | IngestionBreaker)
+        for resource in declared
+        if isinstance(resource, Resource) and isinstance(resource.metrics, Mapping)
+        for source in resource.metrics.values()
+    )
 
 
 def connections(resources: object) -> set[tuple[type, str]]:
@@ -158,7 +171,7 @@ def _source(source: MetricSource) -> Iterator[str]:
     if not isinstance(source, MetricSource):
         yield f" = {source!r}: must be a metric source such as ServiceBusQueue"
         return
-    if isinstance(source, PlanCapacity | HubMetric):
+    if isinstance(source, PlanCapacity | HubMetric | IngestionBreaker):
         return
     if isinstance(source, AzureMonitorMetric):
         yield from _azure_monitor(source)

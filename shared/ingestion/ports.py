@@ -271,6 +271,14 @@ class BreakerStore(Protocol):
         ...
 
 
+class ConsumptionSwitch(Protocol):
+    """Starts and stops the delivery of events, beyond the breaker that holds them."""
+
+    async def turn(self, *, on: bool) -> None:
+        """Raises DependencyDown where nobody knows whether that was done."""
+        ...
+
+
 class Announcer(Protocol):
     """Tells people that a breaker opened."""
 

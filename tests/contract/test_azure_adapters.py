@@ -18,9 +18,16 @@ from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn, refusal
 from shared import settings
 from shared.adapters.app_service import AppServiceControl
 from shared.adapters.arm_permissions import ArmPermissions
+from shared.adapters.ingestion_table_breaker import TableBreakerStore
 from shared.adapters.readers import AzureReader
 from shared.adapters.transport import is_loopback
-from shared.autoscaling import PlanCapacity, ServiceBusQueue, ServiceBusSubscription, StorageQueue
+from shared.autoscaling import (
+    IngestionBreaker,
+    PlanCapacity,
+    ServiceBusQueue,
+    ServiceBusSubscription,
+    StorageQueue,
+)
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFailed
 from shared.autoscaling.model import MetricSource
 from shared.autoscaling.permissions import NEEDED
@@ -148,9 +155,11 @@ async def reader(
         "AzureWebJobsStorage": azurite.connection_string,
     }
     settings = loaded(**environ)
-    reader = AzureReader(settings.storage, settings.service_bus, control)
+    breakers = TableBreakerStore(settings.storage("AzureWebJobsStorage"), "metric_ingest")
+    reader = AzureReader(settings.storage, settings.service_bus, control, lambda: breakers)
     yield reader
     await reader.close()
+    await breakers.close()
 
 
 @pytest.mark.parametrize(
@@ -163,6 +172,7 @@ async def reader(
         (ServiceBusSubscription("orders", "billing", count="dead_letter"), 3),
         (ServiceBusSubscription("orders", "billing", count="scheduled"), 7),
         (PlanCapacity(plan()), 2),
+        (IngestionBreaker(), 0),
     ],
 )
 async def test_each_source_is_read_with_the_servers_time(

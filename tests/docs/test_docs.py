@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from shared import settings
+from shared import settings, wiring_ingestion
 from shared.autoscaling import Observation, ServiceBusQueue, Threshold
 from shared.autoscaling.decide import decide
 from shared.autoscaling.model import EntryKind
 from shared.autoscaling.validation import problems
+from shared.ingestion.decoding import decode
 from tests.builders import NOW, resource, state
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +106,17 @@ def test_the_rules_of_the_readme_are_valid_and_decide() -> None:
     assert decide(busy, state([0]), NOW).desired == 1
     never_read = replace(busy, metrics={**busy.metrics, "retries": ServiceBusQueue("retries")})
     assert decide(never_read, state([0]), NOW).desired == 2, "in on a queue that nobody has seen"
+
+
+def test_the_metrics_of_an_event_hub_of_the_readme_are_valid() -> None:
+    names: dict[str, Any] = {}
+    exec(python_blocks(README)[1], names)
+    pushed = resource("workers", metrics=names["METRICS"])
+    assert problems([pushed]) == []
+    (example,) = re.findall(r"```json\n(.*?)```", README, re.DOTALL)
+    interests = wiring_ingestion.interests_of([pushed])
+    (reading,) = decode(example.encode(), interests).readings
+    assert (reading.name, reading.value) == ("jobs", 42)
 
 
 def test_the_rules_of_the_rules_page_decide() -> None:

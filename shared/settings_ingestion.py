@@ -1,0 +1,136 @@
+"""The settings of what comes from an event hub, and of the circuit breaker around it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+from shared.connections import EventHubConnection, event_hub_connection
+
+if TYPE_CHECKING:
+    from shared.settings import Reader
+
+EVENT_HUB = "EventHubConnection"
+APPROVAL_KEY_CHARACTERS_MIN = 32
+LOOPBACK = re.compile(r"http://(127\.0\.0\.1|localhost)(:\d{1,5})?(/\S*)?")
+HTTPS = re.compile(r"https://[A-Za-z0-9.-]+(:\d{1,5})?(/\S*)?")
+FUNCTION_APP = re.compile(
+    r"/subscriptions/[^/\s]+/resourceGroups/[^/\s]+/providers/Microsoft\.Web/sites/[^/\s]+", re.I
+)
+
+WebhookStyle = Literal["cloudevents", "slack", "teams"]
+STYLES: tuple[WebhookStyle, ...] = ("cloudevents", "slack", "teams")
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerSettings:
+    """When the breaker opens, for how long, and whom it tells. Durations are in seconds."""
+
+    failures_max: int
+    failure_ratio_max: float | None
+    slow_ratio_max: float | None
+    slow_seconds: float
+    throughput_min: int
+    window_seconds: float
+    break_seconds: float
+    break_seconds_max: float
+    probe_events: int
+    webhook_url: str = field(repr=False)
+    """Empty: an opening is only logged."""
+    webhook_style: WebhookStyle
+    approval_keys: tuple[str, ...] = field(repr=False)
+    """The first signs, all are accepted. Empty: nobody is sent a link."""
+    approval_valid_for: timedelta
+    app_url: str
+    disables_app: str
+    """Resource ID of the Function App whose function an opening disables; empty: of none."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestionSettings:
+    """``hub`` is None where no event hub is listened to."""
+
+    hub: EventHubConnection | None
+    hub_name: str
+    consumer_group: str
+    read_back_consumer_group: str
+    tail_schedule: str
+    breaker: BreakerSettings
+
+
+def read_ingestion(reader: Reader) -> IngestionSettings:
+    """All of them; what is wrong goes to the reader's problems."""
+    hub_name = reader.text("EventHubName", "metrics")
+    found = event_hub_connection(reader.environ, EVENT_HUB, hub_name)
+    reader.connection(found)
+    settings = IngestionSettings(
+        hub=found if isinstance(found, EventHubConnection) else None,
+        hub_name=hub_name,
+        consumer_group=reader.text("EventHubConsumerGroup", "$Default"),
+        read_back_consumer_group=reader.text("EventHubReadBackConsumerGroup", "readback"),
+        tail_schedule=reader.schedule("IngestTailSchedule", "0 * * * * *"),
+        breaker=_breaker(reader),
+    )
+    if settings.hub and settings.consumer_group == settings.read_back_consumer_group:
+        reader.problems.append(
+            f"EventHubReadBackConsumerGroup = {settings.read_back_consumer_group!r}: must be "
+            "another than EventHubConsumerGroup, which the trigger has for itself"
+        )
+    return settings
+
+
+def _breaker(reader: Reader) -> BreakerSettings:
+    return BreakerSettings(
+        failures_max=reader.whole("BreakerFailures", 100, 0, 1_000_000),
+        failure_ratio_max=reader.optional("BreakerFailureRatio", 0, 1),
+        slow_ratio_max=reader.optional("BreakerSlowRatio", 0, 1),
+        slow_seconds=reader.number("BreakerSlowSeconds", 10, 0.001, 600),
+        throughput_min=reader.whole("BreakerMinimumCalls", 20, 1, 1_000_000),
+        window_seconds=reader.number("BreakerWindowSeconds", 30, 1, 1800),
+        break_seconds=reader.number("BreakerBreakSeconds", 30, 1, 86_400),
+        break_seconds_max=reader.number("BreakerBreakSecondsMaximum", 900, 1, 86_400),
+        probe_events=reader.whole("BreakerProbeEvents", 10, 1, 10_000),
+        webhook_url=_url(reader, "BreakerWebhookUrl"),
+        webhook_style=_style(reader, "BreakerWebhookStyle"),
+        approval_keys=_keys(reader, "BreakerApprovalKey"),
+        approval_valid_for=timedelta(hours=reader.number("BreakerApprovalHours", 24, 0.01, 720)),
+        app_url=_url(reader, "AppUrl").rstrip("/"),
+        disables_app=_function_app(reader, "BreakerDisablesApp"),
+    )
+
+
+def _url(reader: Reader, key: str) -> str:
+    """The value is not repeated: a webhook's address is a secret."""
+    url = reader.text(key, "")
+    if url and not HTTPS.fullmatch(url) and not LOOPBACK.fullmatch(url):
+        reader.problems.append(f"{key}: must be an address that begins with https://")
+    return url
+
+
+def _style(reader: Reader, key: str) -> WebhookStyle:
+    text = reader.text(key, STYLES[0])
+    for style in STYLES:
+        if text == style:
+            return style
+    reader.problems.append(f"{key} = {text!r}: must be one of {', '.join(STYLES)}")
+    return STYLES[0]
+
+
+def _keys(reader: Reader, key: str) -> tuple[str, ...]:
+    keys = tuple(part.strip() for part in reader.text(key, "").split(",") if part.strip())
+    if any(len(each.encode()) < APPROVAL_KEY_CHARACTERS_MIN for each in keys):
+        reader.problems.append(
+            f"{key}: must have {APPROVAL_KEY_CHARACTERS_MIN} or more random characters; several "
+            "keys between commas, the newest first"
+        )
+    return keys
+
+
+def _function_app(reader: Reader, key: str) -> str:
+    text = reader.text(key, "")
+    if text and not FUNCTION_APP.fullmatch(text):
+        example = "/subscriptions/…/resourceGroups/…/providers/Microsoft.Web/sites/my-app"
+        reader.problems.append(f"{key} = {text!r}: must be a resource ID such as {example}")
+    return text

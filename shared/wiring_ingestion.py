@@ -1,0 +1,220 @@
+"""Builds what stands between the event hub and the queue ``metrics``, each when first used."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from shared import wiring
+from shared.autoscaling.model import AzureMonitorMetric, HubMetric, Resource
+from shared.connections import EventHubConnection
+from shared.ingestion.accounting import Writer
+from shared.ingestion.azure_monitor import key
+from shared.ingestion.breaker import BreakerTimes
+from shared.ingestion.failure_window import TripRule
+from shared.ingestion.flows.attend import Attendant
+from shared.ingestion.flows.guard import BreakerGuard
+from shared.ingestion.flows.ingest import Line
+from shared.ingestion.flows.metrics import MetricHandler
+from shared.ingestion.flows.process_batch import Consumer
+from shared.ingestion.flows.settle import side_by_side
+from shared.ingestion.flows.tail import TailWatch
+from shared.ingestion.model import Stream
+from shared.ingestion.readings import Interests, Wanted
+from shared.settings_ingestion import BreakerSettings, IngestionSettings
+
+if TYPE_CHECKING:
+    from shared.adapters.event_hubs import EventHubReader
+    from shared.adapters.ingestion_sender import StorageQueueSender
+    from shared.adapters.ingestion_table import TableIngestionStore
+    from shared.ingestion.ports import Announcer, ConsumptionSwitch, Retrying
+
+STORAGE = "AzureWebJobsStorage"
+QUEUE = "metrics"
+LANES_MAX = 16
+"""Partition keys of a batch that are worked on at a time."""
+TAILS_AT_ONCE = 4
+
+
+def settings() -> IngestionSettings:
+    return wiring.settings().ingestion
+
+
+def connection() -> EventHubConnection:
+    found = settings().hub
+    assert found is not None, "the functions are registered only where the hub is set"
+    return found
+
+
+def stream(partition_id: str) -> Stream:
+    hub = connection()
+    return Stream(hub.namespace, hub.hub, settings().consumer_group, partition_id)
+
+
+def line(partition_id: str) -> Line:
+    """All that a batch of this partition passes through."""
+    of = stream(partition_id)
+    consumer = Consumer(
+        stream=of,
+        writer=Writer(instance()),
+        store=store(),
+        hub=hub(),
+        handle=MetricHandler(of, interests_of(wiring.resources().values())),
+        retry=retry(),
+        together=side_by_side(LANES_MAX),
+        new_txid=lambda: uuid.uuid4().hex,
+    )
+    return Line(consumer, guard(), sender(), time.perf_counter)
+
+
+def interests_of(resources: Iterable[Resource]) -> Interests:
+    """What scaling_rules.py asks events for."""
+    pushed: set[tuple[str, str]] = set()
+    monitored: dict[tuple[str, str], tuple[Wanted, ...]] = {}
+    for resource in resources:
+        for name, source in resource.metrics.items():
+            if isinstance(source, HubMetric):
+                pushed.add((resource.name, name))
+            elif isinstance(source, AzureMonitorMetric):
+                at = key(source.resource_id, source.metric)
+                wanted = Wanted(resource.name, name, source.aggregation, source.time_grain)
+                monitored[at] = (*monitored.get(at, ()), wanted)
+    return Interests(frozenset(pushed), monitored)
+
+
+@cache
+def instance() -> str:
+    """A name of this process; what it counts is its own."""
+    return uuid.uuid4().hex[:12]
+
+
+@cache
+def retry() -> Retrying:
+    from shared.adapters.ingestion_retry import JitteredRetrying  # noqa: PLC0415  heavy to import
+
+    return JitteredRetrying()
+
+
+@cache
+def store() -> TableIngestionStore:
+    from shared.adapters.ingestion_table import TableIngestionStore  # noqa: PLC0415  heavy
+
+    return TableIngestionStore(wiring.settings().storage(STORAGE))
+
+
+@cache
+def hub() -> EventHubReader:
+    from shared.adapters.event_hubs import EventHubReader  # noqa: PLC0415  heavy to import
+
+    return EventHubReader(connection(), settings().read_back_consumer_group)
+
+
+@cache
+def sender() -> StorageQueueSender:
+    from shared.adapters.ingestion_sender import StorageQueueSender  # noqa: PLC0415  heavy
+
+    return StorageQueueSender(wiring.settings().storage(STORAGE), QUEUE)
+
+
+@cache
+def tail_watch() -> TailWatch:
+    return TailWatch(side_by_side(TAILS_AT_ONCE))
+
+
+@cache
+def guard() -> BreakerGuard:
+    found = settings().breaker
+    return BreakerGuard(instance(), wiring.breaker_store(), announcer(), rule(found), times(found))
+
+
+@cache
+def attendant() -> Attendant:
+    """Who serves people at the breaker."""
+    found = settings().breaker
+    return Attendant(
+        name=wiring.BREAKER,
+        breakers=wiring.breaker_store(),
+        store=store(),
+        hub=hub(),
+        switch=switch(),
+        stream_of=stream,
+        keys=[each.encode() for each in found.approval_keys],
+        valid_for=found.approval_valid_for,
+        app_url=found.app_url or _own_address(),
+        times=times(found),
+    )
+
+
+@cache
+def announcer() -> Announcer:
+    from shared.adapters.webhook import LogAnnouncer, WebhookAnnouncer  # noqa: PLC0415  heavy
+
+    found = settings().breaker
+    webhook = None
+    if found.webhook_url:
+        webhook = WebhookAnnouncer(
+            found.webhook_url,
+            found.webhook_style,
+            wiring.BREAKER,
+            attendant().link_of,
+            retry(),
+        )
+    return LogAnnouncer(wiring.BREAKER, webhook)
+
+
+@cache
+def switch() -> ConsumptionSwitch:
+    from shared.adapters.consumption_switch import NoSwitch  # noqa: PLC0415
+
+    return NoSwitch()
+
+
+def rule(found: BreakerSettings) -> TripRule:
+    return TripRule(
+        window_seconds=found.window_seconds,
+        failures_max=found.failures_max or None,
+        failure_ratio_max=found.failure_ratio_max,
+        slow_ratio_max=found.slow_ratio_max,
+        slow_seconds=found.slow_seconds,
+        throughput_min=found.throughput_min,
+    )
+
+
+def times(found: BreakerSettings) -> BreakerTimes:
+    return BreakerTimes(
+        break_seconds=found.break_seconds,
+        break_seconds_max=found.break_seconds_max,
+        probe_events=found.probe_events,
+    )
+
+
+def _own_address() -> str:
+    """In Azure the app knows its own host name."""
+    host = wiring.settings().environ.get("WEBSITE_HOSTNAME", "")
+    return f"https://{host}" if host else ""
+
+
+async def close() -> None:
+    """Close what was opened; registered with ``wiring``, which closes the rest."""
+    for adapter in (store, sender):
+        if adapter.cache_info().currsize:
+            await adapter().close()
+    for cached in (
+        instance,
+        retry,
+        store,
+        hub,
+        sender,
+        tail_watch,
+        guard,
+        attendant,
+        announcer,
+        switch,
+    ):
+        cached.cache_clear()
+
+
+wiring.before_closing.append(close)

@@ -1,0 +1,345 @@
+"""The functions around the event hub with mocked bindings: events in, messages and answers out."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from functools import cache
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import azure.functions as func
+import pytest
+from azure_functions_runtime.bindings.datumdef import Datum
+
+from local.functions_host.worker import Invocation, Worker, http_datum, json_datum, text_datum
+from local.system import APP_DIR
+from shared import wiring, wiring_ingestion
+from shared.adapters.ingestion_memory import (
+    MemoryBreakerStore,
+    MemoryHubReader,
+    MemoryIngestionStore,
+)
+from shared.adapters.memory import MemoryStateStore
+from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
+from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.messages import decode_metric, encode_metric
+from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
+from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
+from shared.ingestion.model import Event, OutboxMessage, Stream
+from shared.settings import SettingsError
+from tests.builders import NOW, resource
+from tests.unit.test_settings import SINGLE
+
+HUB = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
+ENVIRON = {
+    **SINGLE,
+    "AzureWebJobsStorage": "UseDevelopmentStorage=true",
+    "EventHubConnection": HUB,
+    "BreakerApprovalKey": "k" * 32,
+    "AppUrl": "https://my-app.azurewebsites.net",
+    "BreakerFailures": "5",
+}
+NAMES = {
+    "metric_ingest",
+    "ingest_tail",
+    "breaker_page",
+    "breaker_close",
+    "breaker_status",
+    "breaker_isolate",
+}
+STREAM = Stream("shop.servicebus.windows.net", "metrics", "$Default", "3")
+RESOURCE = resource(
+    metrics={"pushed": HubMetric(), "breaker": IngestionBreaker()},
+    policy=Threshold("pushed", 100, 10),
+    guards=Guards(breaker_metric="breaker"),
+)
+
+
+def imported(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> ModuleType:
+    for key, value in environ.items():
+        monkeypatch.setenv(key, value)
+    wiring._checked.cache_clear()
+    sys.modules.pop("function_app", None)
+    return importlib.import_module("function_app")
+
+
+class App:
+    """function_app, freshly imported, on memory twins."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("scaling_rules.resources", lambda _settings: [RESOURCE])
+        self.module = imported(monkeypatch, ENVIRON)
+        self.now = NOW
+        self.store = MemoryIngestionStore(lambda: self.now)
+        self.breakers = MemoryBreakerStore(lambda: self.now)
+        self.hub = Hub()
+        self.sent: list[str] = []
+        self.down = False
+        twins = {
+            "store": self.store,
+            "hub": self.hub,
+            "sender": self,
+        }
+        for name, twin in twins.items():
+            monkeypatch.setattr(wiring_ingestion, name, cache(lambda twin=twin: twin))
+        monkeypatch.setattr(wiring, "breaker_store", cache(lambda: self.breakers))
+
+    async def send(self, messages: Sequence[OutboxMessage]) -> None:
+        if self.down:
+            raise DependencyDown("queue metrics")
+        self.sent += [message.body for message in messages]
+
+    async def close(self) -> None: ...
+
+    async def deliver(self, *events: func.EventHubEvent) -> None:
+        await self.module.metric_ingest(list(events))
+
+    async def trip(self) -> None:
+        """The queue is down until the breaker opens."""
+        self.down = True
+        for _ in range(6):
+            with pytest.raises(DependencyDown):
+                await self.deliver(*batch(own(500)))
+        self.down = False
+
+    async def get(self, name: str = "metric_ingest", **params: str) -> func.HttpResponse:
+        return await self.ask("breaker_page", name, "text/html", params)
+
+    async def ask(
+        self,
+        function: str,
+        name: str = "metric_ingest",
+        accept: str = "application/json",
+        params: dict[str, str] | None = None,
+        body: bytes = b"",
+    ) -> func.HttpResponse:
+        request = func.HttpRequest(
+            "GET",
+            "https://x/",
+            headers={"Accept": accept},
+            params=params or {},
+            route_params={"name": name},
+            body=body,
+        )
+        answer = await getattr(self.module, function)(request)
+        assert isinstance(answer, func.HttpResponse)
+        return answer
+
+    async def token(self) -> str:
+        answer = json.loads((await self.ask("breaker_status")).get_body())
+        return str(answer["approval_url"].partition("?token=")[2])
+
+
+class Hub(MemoryHubReader):
+    async def partition_ids(self) -> tuple[str, ...]:
+        return ("3",)
+
+
+def own(value: float, at: datetime = NOW) -> bytes:
+    return encode_metric(Metric("plan-1", "pushed", MetricValue(at, value))).encode()
+
+
+def metadata(count: int, first: int = 0) -> dict[str, Any]:
+    system = [
+        {"SequenceNumber": first + n, "Offset": n, "EnqueuedTimeUtc": "2026-03-01T12:00:00.627Z"}
+        for n in range(count)
+    ]
+    return {
+        "PartitionContext": {"PartitionId": "3", "ConsumerGroup": "$Default"},
+        "SystemPropertiesArray": system,
+        "PropertiesArray": [{}] * count,
+    }
+
+
+def batch(*bodies: bytes, first: int = 0) -> list[func.EventHubEvent]:
+    found = {k: Datum(json.dumps(v), "json") for k, v in metadata(len(bodies), first).items()}
+    return [func.EventHubEvent(body=body, trigger_metadata=found) for body in bodies]
+
+
+@pytest.fixture
+async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
+    await wiring.close()
+    yield App(monkeypatch)
+    monkeypatch.undo()
+    await wiring.close()
+    sys.modules.pop("function_app", None)
+
+
+async def test_events_become_messages_once_however_often_they_come(app: App) -> None:
+    for _ in range(2):
+        await app.deliver(*batch(own(5), b"nonsense", own(6, NOW + timedelta(seconds=1))))
+    assert [decode_metric(body).value.value for body in app.sent] == [5, 6]
+    assert [json.loads(body)["id"] for body in app.sent] == ["metrics:3:0", "metrics:3:2"]
+    (letter,) = app.store.rows[STREAM].dead_letters.values()
+    assert letter.error.startswith("BadEvent: the body is not JSON")
+
+
+async def test_a_batch_that_cannot_be_accounted_for_fails(app: App) -> None:
+    with pytest.raises(BadDelivery):
+        await app.deliver(func.EventHubEvent(body=own(5)))
+
+
+async def test_the_official_worker_hands_a_batch_over(app: App) -> None:
+    worker = Worker(APP_DIR)
+    try:
+        found = {each.name: each for each in await worker.load()}
+        assert set(found) >= NAMES
+        retry = found["metric_ingest"].retry_options
+        assert (retry.retry_strategy, retry.max_retry_count) == ("fixed_delay", -1)
+        bodies = Datum(SimpleNamespace(bytes=[own(5), b""]), "collection_bytes")
+        told = {name: json_datum(json.dumps(value)) for name, value in metadata(2).items()}
+        invocation = Invocation("events", bodies, told)
+        answer = await worker.call(found["metric_ingest"].function_id, invocation)
+        assert answer.succeeded, answer.error
+        page = http_datum(
+            {
+                "method": text_datum("GET"),
+                "url": text_datum("http://x/api/breakers/metric_ingest/status"),
+                "headers": {},
+                "query": {},
+                "params": {"name": text_datum("metric_ingest")},
+                "body": Datum(b"", "bytes"),
+            }
+        )
+        shown = await worker.call(found["breaker_status"].function_id, Invocation("req", page))
+        assert shown.succeeded, shown.error
+        assert json.loads(shown.returned.value["body"].value)["mode"] == "closed"
+    finally:
+        worker.close()
+    assert len(app.sent) == 1
+
+
+async def test_the_tail_timer_reads_what_nobody_delivered(app: App) -> None:
+    await app.deliver(*batch(own(5)))
+    app.hub.add(STREAM, *[Event(n, "@", NOW, own(n, NOW)) for n in range(3)])
+    for _ in range(2):
+        await app.module.ingest_tail(Mock(spec=func.TimerRequest))
+    assert len(app.sent) == 3
+
+
+async def test_the_functions_are_there_where_a_hub_is_set_and_only_then(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def names(module: ModuleType) -> set[str]:
+        return {function.get_function_name() for function in module.app.get_functions()}
+
+    assert names(app.module) >= NAMES
+    monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
+    assert not names(imported(monkeypatch, {"EventHubConnection": ""})) & NAMES
+
+
+async def test_metrics_of_a_hub_that_is_not_set_stop_the_app(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SettingsError, match="EventHubConnection = '': must be set, for scaling_"):
+        imported(monkeypatch, {"EventHubConnection": ""})
+
+
+# --- the breaker ------------------------------------------------------------------------------
+
+
+async def test_an_open_breaker_holds_until_a_person_closes_it_by_the_link(app: App) -> None:
+    await app.trip()
+    with pytest.raises(BreakerOpen):
+        await app.deliver(*batch(own(500)))
+    token = await app.token()
+    page = await app.get(token=token)
+    text = page.get_body().decode()
+    assert page.status_code == 200
+    assert page.headers["Referrer-Policy"] == "no-referrer"
+    assert "6 failures in 30 s, more than 5" in text
+    assert "DependencyDown: queue metrics" in text
+    hidden = re.search(r'name="token" value="([^"]+)"', text)
+    assert hidden is not None
+    assert (await app.breakers.load()).breaker.mode == "open", "looking changes nothing"
+    form = f"token={hidden[1]}".encode()
+    closed = await app.ask("breaker_close", accept="text/html", body=form)
+    assert (closed.status_code, b"Events flow again" in closed.get_body()) == (200, True)
+    again = await app.ask("breaker_close", body=form)
+    assert (again.status_code, b"is over" in again.get_body()) == (403, True)
+    assert b"<form" not in (await app.get(token=token)).get_body()
+    await app.deliver(*batch(own(500), own(501, NOW + timedelta(seconds=1))))
+    assert [decode_metric(body).value.value for body in app.sent] == [500, 501]
+
+
+async def test_the_backlog_is_shown_for_each_partition(app: App) -> None:
+    await app.deliver(*batch(own(5)))
+    app.hub.add(STREAM, *[Event(n, "@", NOW, own(n)) for n in range(8)])
+    found = json.loads((await app.ask("breaker_status")).get_body())
+    assert found["backlog"] == [{"partition_id": "3", "events": 7, "remark": ""}]
+
+
+@pytest.mark.parametrize("function", ["breaker_page", "breaker_close"])
+async def test_nobody_gets_in_without_a_good_link(app: App, function: str) -> None:
+    await app.trip()
+    token = await app.token()
+    cases = {"": 401, "x": 403, f"{token}x": 403, token[:-1]: 403}
+    for wrong, code in cases.items():
+        body = json.dumps({"token": wrong}).encode()
+        answer = await app.ask(function, params={"token": wrong}, body=body)
+        assert answer.status_code == code, wrong
+        assert b"queue metrics" not in answer.get_body()
+    app.now += timedelta(hours=25)
+    body = json.dumps({"token": token}).encode()
+    late = await app.ask(function, params={"token": token}, body=body)
+    assert (late.status_code, b"the link expired" in late.get_body()) == (403, True)
+    other = await app.ask(function, "another", params={"token": token}, body=body)
+    assert other.status_code == 404
+
+
+async def test_what_comes_from_outside_is_escaped(app: App) -> None:
+    body = json.dumps({"reason": "<script>alert(1)</script>"}).encode()
+    stopped = await app.ask("breaker_isolate", body=body)
+    assert json.loads(stopped.get_body())["mode"] == "isolated"
+    text = (await app.get(token=await app.token())).get_body().decode()
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    assert b"<script>" not in (await app.get(name="<script>")).get_body()
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"reason": " "}', b"[", b"x" * 10_000])
+async def test_isolating_needs_a_reason(app: App, body: bytes) -> None:
+    assert (await app.ask("breaker_isolate", body=body)).status_code == 400
+    assert (await app.breakers.load()).breaker.mode == "closed"
+
+
+async def test_while_it_is_open_the_rules_do_not_scale_out(app: App) -> None:
+    """From the events to the decision, with the breaker's state as the collector reads it."""
+    state = MemoryStateStore(lambda: app.now)
+    resources = {RESOURCE.name: RESOURCE}
+
+    async def decided() -> str:
+        for body in app.sent:
+            app.now += timedelta(seconds=1)
+            await scaling_logic.run(decode_metric(body), resources, state)
+        app.sent.clear()
+        (line, *_) = await state.log(RESOURCE.name, 1)
+        return f"{line.current} → {line.desired}: {line.reason}"
+
+    async def collect() -> None:
+        seen = await app.breakers.load()
+        opened = MetricValue(app.now, float(seen.breaker.mode != "closed"))
+        for name, value in ((CAPACITY_METRIC, MetricValue(app.now, 2)), ("breaker", opened)):
+            await scaling_logic.run(Metric("plan-1", name, value), resources, state)
+
+    await app.ask("breaker_isolate", body=b'{"reason": "deploying"}')
+    await collect()
+    samples = [own(500, NOW - timedelta(seconds=5 - n)) for n in range(5)]
+    token = await app.token()
+    for body in samples:  # of before the breaker opened, still in the queue
+        app.sent.append(body.decode())
+    held = await decided()
+    assert "circuit breaker is open (breaker): no scale-out" in held
+    assert held.startswith("2 → 2")
+    await app.ask("breaker_close", body=f"token={token}".encode())
+    app.now += timedelta(seconds=15)
+    await collect()
+    desired = (await state.load(RESOURCE.name)).state.desired
+    assert desired is not None, "its closing is a sample, and a reason to decide"
+    assert desired.target == 3

@@ -1,0 +1,100 @@
+"""The webhook over HTTP: told once, tried again, bounded in time, and to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+from aiohttp import web
+
+from shared.adapters.ingestion_retry import JitteredRetrying
+from shared.adapters.webhook import LogAnnouncer, WebhookAnnouncer
+from shared.ingestion.breaker import Breaker, Mode
+from shared.ingestion.errors import AnnouncementFailed
+from tests.builders import NOW
+
+OPEN = Breaker(Mode.OPEN, 3, NOW, "too much failed")
+SECRET = "secret-signature"
+
+
+@dataclass
+class Receiver:
+    """Answers with the codes that it is given, then with 202."""
+
+    codes: list[int] = field(default_factory=list)
+    bodies: list[str] = field(default_factory=list)
+    content_types: list[str] = field(default_factory=list)
+    elsewhere: int = 0
+    hangs: bool = False
+    url: str = ""
+
+    async def hook(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.text())
+        self.content_types.append(request.headers["Content-Type"])
+        if self.hangs:
+            await asyncio.sleep(60)
+        code = self.codes.pop(0) if self.codes else 202
+        return web.Response(status=code, headers={"Location": "/elsewhere"})
+
+    async def other(self, _request: web.Request) -> web.Response:
+        self.elsewhere += 1
+        return web.Response()
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    found = Receiver()
+    app = web.Application()
+    app.router.add_post("/hook", found.hook)
+    app.router.add_route("*", "/elsewhere", found.other)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook?sig={SECRET}"
+    yield found
+    await runner.cleanup()
+
+
+def announcer(url: str, seconds: float = 5) -> LogAnnouncer:
+    retry = JitteredRetrying(3, 0.001, 0.001)
+    hook = WebhookAnnouncer(url, "cloudevents", "b", lambda _: "https://l", retry, seconds)
+    return LogAnnouncer("b", hook)
+
+
+async def test_it_is_told_in_the_standards_content_type(receiver: Receiver) -> None:
+    await announcer(receiver.url).announce(OPEN)
+    (body,) = receiver.bodies
+    assert json.loads(body)["data"]["approval_url"] == "https://l"
+    assert receiver.content_types == ["application/cloudevents+json; charset=utf-8"]
+
+
+async def test_what_may_pass_is_tried_again(receiver: Receiver) -> None:
+    receiver.codes = [503, 429]
+    await announcer(receiver.url).announce(OPEN)
+    assert len(receiver.bodies) == 3
+
+
+@pytest.mark.parametrize(("codes", "attempts"), [([503] * 9, 3), ([404], 1), ([302], 1)])
+async def test_it_gives_up_and_says_so_without_the_secret(
+    receiver: Receiver, codes: list[int], attempts: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    receiver.codes = codes
+    with pytest.raises(AnnouncementFailed, match=f"127.0.0.1 answered {codes[0]}") as raised:
+        await announcer(receiver.url).announce(OPEN)
+    assert (len(receiver.bodies), receiver.elsewhere) == (attempts, 0)
+    assert SECRET not in str(raised.value) + caplog.text
+    assert "[breaker_opened] Circuit breaker b is open: too much failed" in caplog.text
+
+
+async def test_nobody_there_or_no_answer_is_a_failure_in_bounded_time(receiver: Receiver) -> None:
+    with pytest.raises(AnnouncementFailed, match="ClientConnectorError"):
+        await announcer(f"http://127.0.0.1:9/{SECRET}").announce(OPEN)
+    receiver.hangs = True
+    with pytest.raises(AnnouncementFailed, match="TimeoutError"):
+        await announcer(receiver.url, 0.05).announce(OPEN)

@@ -1,0 +1,48 @@
+"""What people are told of an opening, in the shape that each receiver takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from shared.ingestion.announcement import announcement
+from shared.ingestion.breaker import Breaker, Mode
+from tests.builders import NOW
+
+OPEN = Breaker(Mode.OPEN, 3, NOW, "101 failures <in> 30 s", retry_at=NOW + timedelta(seconds=30))
+LINK = "https://app/api/breakers/metric_ingest?token=t"
+
+
+def test_a_cloud_event_has_what_the_standard_asks_for_and_one_id_for_one_incident() -> None:
+    event = announcement("cloudevents", "metric_ingest", OPEN, LINK)
+    needed = {"specversion", "id", "source", "type"}
+    assert needed <= event.keys()
+    assert all(isinstance(event[name], str) and event[name] for name in needed)
+    assert event["specversion"] == "1.0"
+    again = replace(OPEN, reason="the probe failed", retry_at=None)
+    assert announcement("cloudevents", "metric_ingest", again, "")["id"] == event["id"]
+    assert event["time"] == "2026-03-01T12:00:00Z"
+    assert event["data"]["approval_url"] == LINK
+    assert event["data"]["retry_at"] == "2026-03-01T12:00:30Z"
+    assert "Events are held, none is lost. It tries again at 2026" in event["data"]["text"]
+
+
+def test_slack_gets_a_text_with_a_link_and_nothing_that_it_takes_for_markup() -> None:
+    (text,) = announcement("slack", "metric_ingest", OPEN, LINK).values()
+    assert "is open: 101 failures &lt;in&gt; 30 s" in text
+    assert text.endswith(f"<{LINK}|Show and close>")
+
+
+def test_teams_gets_a_card_with_a_button() -> None:
+    message = announcement("teams", "metric_ingest", OPEN, LINK)
+    (attachment,) = message["attachments"]
+    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+    (action,) = attachment["content"]["actions"]
+    assert (action["type"], action["url"]) == ("Action.OpenUrl", LINK)
+
+
+def test_without_a_key_it_is_said_that_there_is_no_link() -> None:
+    for style in ("cloudevents", "slack", "teams"):
+        told = str(announcement(style, "metric_ingest", OPEN, ""))
+        assert "No link to close it was made: see BreakerApprovalKey and AppUrl" in told
+        assert "Show and close" not in told
