@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, MetaData, create_engine, event, make_url
@@ -43,13 +43,16 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 class Sql:
-    """A database with the tables of ``metadata``, which are made where they are missing."""
+    """A database with the tables of all ``metadata``, which are made where they are missing."""
 
-    def __init__(self, url: str, metadata: MetaData, run: Run = in_thread) -> None:
+    def __init__(self, url: str, *metadata: MetaData, run: Run = in_thread) -> None:
         self.engine = _engine(url)
         self._metadata = metadata
         self._run = run
         self._reading = _reading(self.engine)
+        # The one connection to a database in memory would mix up transactions.
+        alone = isinstance(self.engine.pool, StaticPool)
+        self._turn: AbstractContextManager[Any] = threading.Lock() if alone else nullcontext()
         self._made = False
         self._making = threading.Lock()
 
@@ -70,17 +73,18 @@ class Sql:
     def _work(self, engine: Engine, work: Callable[[Connection], T]) -> T:
         with store_errors(engine.url.get_backend_name()):
             self._make()
-            with engine.begin() as connection:
+            with self._turn, engine.begin() as connection:
                 return work(connection)
 
     def _make(self) -> None:
         with self._making:
             if self._made:
                 return
-            try:
-                self._metadata.create_all(self.engine)
-            except (IntegrityError, ProgrammingError, OperationalError):
-                self._metadata.create_all(self.engine)  # another made them at the same time
+            for each in self._metadata:
+                try:
+                    each.create_all(self.engine)
+                except (IntegrityError, ProgrammingError, OperationalError):
+                    each.create_all(self.engine)  # another made them at the same time
             self._made = True
 
 

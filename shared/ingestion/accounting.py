@@ -22,16 +22,23 @@ from shared.ingestion.model import (
     FailureKind,
     Gap,
     Outcome,
+    storable,
 )
 from shared.ingestion.survey import begin
 
 
 @dataclass(frozen=True, slots=True)
 class CommitLimits:
-    """What one transaction takes. Table Storage: 100 rows, less than 4 MiB."""
+    """What one transaction takes. Table Storage: 100 rows, less than 4 MiB, and 1 MiB a row."""
 
     rows_max: int = 100
     size_bytes_max: int = 3_500_000
+    row_bytes_max: int = 1_020_000
+
+    @property
+    def effect_bytes_max(self) -> int:
+        """What is left besides the checkpoint."""
+        return self.size_bytes_max - ROW_OVERHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +120,26 @@ def _entries(
 
 def _fitting(outcome: Outcome, event: Event, now: datetime, limits: CommitLimits) -> Outcome:
     """The outcome, or a dead letter that fits where it would never be written."""
-    size_bytes_max = limits.size_bytes_max - ROW_OVERHEAD_BYTES
-    if outcome.rows < limits.rows_max and outcome.size_bytes <= size_bytes_max:
+    if _fits(outcome, limits):
         return outcome
     if isinstance(outcome, DeadLetter):
         return replace(outcome, body=None, error=outcome.error[:1000])
     error = (
-        f"{outcome.rows} rows of {outcome.size_bytes} bytes exceed a transaction of "
-        f"{limits.rows_max - 1} rows and {size_bytes_max} bytes"
+        f"{outcome.rows} rows of {outcome.size_bytes} bytes, up to {outcome.row_bytes_max} in one, "
+        f"exceed a transaction of {limits.rows_max - 1} rows and {limits.effect_bytes_max} bytes, "
+        f"{limits.row_bytes_max} in one"
     )
     return dead_letter(event, FailureKind.TOO_LARGE, error, now)
+
+
+def _fits(outcome: Outcome, limits: CommitLimits) -> bool:
+    """Whether a transaction takes it, besides a row for the checkpoint."""
+    if outcome.rows >= limits.rows_max:
+        return False
+    size_bytes = outcome.size_bytes  # not below what any of its rows has
+    if size_bytes <= min(limits.row_bytes_max, limits.effect_bytes_max):
+        return True
+    return size_bytes <= limits.effect_bytes_max and outcome.row_bytes_max <= limits.row_bytes_max
 
 
 def _in_order(start: Checkpoint, entries: Iterable[_Entry]) -> list[_Entry]:
@@ -193,9 +210,9 @@ def dead_letter(
         enqueued_at=event.enqueued_at,
         failed_at=now,
         kind=kind,
-        error=error[:4000],
+        error=storable(error[:4000]),
         attempts=attempts,
-        partition_key=event.partition_key,
+        partition_key=event.partition_key and storable(event.partition_key),
         body=event.body if len(event.body) <= body_bytes_max else None,
     )
 

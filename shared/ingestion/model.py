@@ -71,14 +71,25 @@ class OutboxMessage:
     message_id: str
     body: str
 
+    def __post_init__(self) -> None:
+        _check_text(self.message_id)
+        _check_text(self.body)
+
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What an event led to: a value to keep, messages to send, or nothing worth a row."""
+    """What an event led to: a value to keep, messages to send, or nothing worth a row.
+
+    Raises ValueError for text that not every store can keep.
+    """
 
     sequence: int
     value: str | None = None
     messages: tuple[OutboxMessage, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.value is not None:
+            _check_text(self.value)
 
     @property
     def rows(self) -> int:
@@ -89,6 +100,12 @@ class Effect:
         """At most so many bytes on the wire."""
         texts = [_text_bytes_max(message.body) for message in self.messages]
         return _text_bytes_max(self.value or "") + sum(texts) + self.rows * ROW_OVERHEAD_BYTES
+
+    @property
+    def row_bytes_max(self) -> int:
+        """At most so many bytes in its largest row, as a store keeps it: in UTF-16."""
+        texts = [self.value or "", *[message.body for message in self.messages]]
+        return ROW_OVERHEAD_BYTES + max([_stored_bytes_max(text) for text in texts])
 
 
 class FailureKind(StrEnum):
@@ -122,6 +139,11 @@ class DeadLetter:
         """At most so many bytes on the wire, the body in base64."""
         body_bytes = 4 * (len(self.body or b"") // 3 + 1)
         return _text_bytes_max(self.error) + body_bytes + ROW_OVERHEAD_BYTES
+
+    @property
+    def row_bytes_max(self) -> int:
+        """At most so many bytes as a store keeps it."""
+        return ROW_OVERHEAD_BYTES + _stored_bytes_max(self.error) + len(self.body or b"")
 
 
 Outcome = Effect | DeadLetter
@@ -171,3 +193,20 @@ def _text_bytes_max(text: str) -> int:
     """As escaped JSON: two bytes for a quote, two escapes of six for what is beyond Unicode's
     first plane."""
     return len(text) * (2 if text.isascii() else 12)
+
+
+def _stored_bytes_max(text: str) -> int:
+    return len(text) * (2 if text.isascii() else 4)
+
+
+def _check_text(text: str) -> None:
+    """Raises ValueError: PostgreSQL keeps no NUL, and nothing writes half a surrogate pair."""
+    if "\0" in text:
+        raise ValueError(f"NUL at {text.index(chr(0))} in a text that is to be kept")
+    if not text.isascii():
+        text.encode()
+
+
+def storable(text: str) -> str:
+    """The text with a question mark where it holds what not every store can keep."""
+    return text.replace("\0", "?").encode("utf-8", "replace").decode()

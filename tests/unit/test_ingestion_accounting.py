@@ -139,7 +139,31 @@ def test_transactions_are_bounded_in_bytes() -> None:
     assert [len(commit.effects) for commit in commits] == [3, 3, 1]
 
 
-@pytest.mark.parametrize("effect", [sending(1, 100), sending(1, 1, "x" * 2_000_000)])
+@pytest.mark.parametrize("text", ["a\0b", "half \ud83d a pair"])
+def test_what_not_every_store_can_keep_is_the_handlers_mistake(text: str) -> None:
+    for make in (
+        lambda: Effect(1, text),
+        lambda: OutboxMessage(text, ""),
+        lambda: sending(1, 1, text),
+    ):
+        with pytest.raises(ValueError, match=r"NUL|surrogates"):
+            make()
+
+
+def test_an_error_is_kept_whatever_characters_it_has() -> None:
+    letter = dead_letter(event(1), FailureKind.POISON, "a\0b \ud83d 🚀", NOW)
+    assert letter.error == "a?b ? 🚀"
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        sending(1, 100),
+        sending(1, 1, "x" * 2_000_000),
+        sending(1, 1, "x" * 600_000),  # a transaction takes it, a row does not
+        Effect(1, "ü" * 260_000),
+    ],
+)
 def test_an_effect_that_fits_into_no_transaction_is_a_dead_letter(effect: Effect) -> None:
     (commit,) = plan(checkpoint(0), [effect, sending(2)])
     assert [d.kind for d in commit.dead_letters] == [FailureKind.TOO_LARGE]

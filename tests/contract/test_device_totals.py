@@ -1,0 +1,139 @@
+"""The example's totals are exact, whatever crashes, and whatever reply is lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+from sqlalchemy import Connection, delete, func, select
+from sqlalchemy.exc import OperationalError
+
+from examples.device_totals import add_totals, consumer, main, own, read_totals, readings, totals
+from shared.adapters.ingestion_memory import MemoryHubReader
+from shared.adapters.ingestion_sql import SqlIngestionStore
+from shared.adapters.ingestion_sql_schema import effects, metadata
+from shared.adapters.sql import Sql
+from shared.ingestion.errors import IngestionError
+from shared.ingestion.flows.process_batch import Consumer, run
+from shared.ingestion.model import Effect, Event, Stream
+
+T = TypeVar("T")
+EVENTS = 300
+FAULT_RATE = 0.15
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Faults:
+    """Strike a connection's commit, before it or after, and the writing of totals."""
+
+    def __init__(self, seed: int, sql: Sql) -> None:
+        self.random = random.Random(seed)
+        self.struck: Counter[str] = Counter()
+        self.active = True
+        dialect = sql.engine.dialect
+        commit = dialect.do_commit
+
+        def do_commit(connection: object) -> None:
+            self.strike("crash before the commit", Crash())
+            commit(connection)  # type: ignore[arg-type]  # as the dialect gave it
+            self.strike("crash after the commit", Crash())
+            self.strike("lost reply", OperationalError("COMMIT", None, ConnectionError("lost")))
+
+        dialect.do_commit = do_commit  # type: ignore[method-assign, assignment]
+
+    def strike(self, name: str, error: BaseException) -> None:
+        if self.active and self.random.random() < FAULT_RATE:
+            self.struck[name] += 1
+            raise error
+
+    def add_totals(self, connection: Connection, stream: Stream, made: Sequence[Effect]) -> None:
+        add_totals(connection, stream, made)
+        self.strike("crash among the totals", Crash())
+        self.strike("bug among the totals", ZeroDivisionError("a bug"))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def sql(request: pytest.FixtureRequest) -> AsyncIterator[Sql]:
+    # Threads would swallow what no handler may catch.
+    sql = Sql(request.getfixturevalue(f"{request.param}_url"), metadata, own, run=inline)
+    await sql.write(lambda c: c.execute(delete(totals)))
+    yield sql
+    await sql.close()
+
+
+async def inline(work: Callable[[], T]) -> T:
+    return work()
+
+
+def exact(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for event in events:
+        reading = json.loads(event.body)
+        count, units = found.get(reading["device"], (0, 0))
+        found[reading["device"]] = (count + 1, units + reading["units"])
+    return found
+
+
+def hostile(sql: Sql, hub: MemoryHubReader, stream: Stream, faults: Faults) -> Consumer:
+    return replace(
+        consumer(sql, hub, stream), store=SqlIngestionStore(sql, take_part=faults.add_totals)
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_totals_are_exact_under_crashes_and_lost_replies(sql: Sql, seed: int) -> None:
+    stream = Stream("ns", f"devices-{uuid.uuid4().hex[:8]}", "$Default", "0")
+    hub, events = MemoryHubReader(), readings(EVENTS)
+    hub.add(stream, *events)
+    faults = Faults(seed, sql)
+    position = 0
+    for _delivery in range(100):
+        batch = events[position : position + 20]
+        with suppress(Crash, IngestionError, ZeroDivisionError):
+            await run(batch, hostile(sql, hub, stream, faults))
+        back = faults.random.randint(-20, 20)  # the host starts over, or skips
+        position = min(max(position + 10 + back, 0), EVENTS - 1)
+    faults.active = False
+    await run(events, hostile(sql, hub, stream, faults))
+    assert await read_totals(sql) == exact(events)
+    assert len(faults.struck) == 5, faults.struck
+
+
+async def test_a_redriven_event_counts_once(sql: Sql) -> None:
+    stream = Stream("ns", f"devices-{uuid.uuid4().hex[:8]}", "$Default", "0")
+    hub, events = MemoryHubReader(), readings(3)
+    events[1] = replace(events[1], body=b"not json")
+    hub.add(stream, *events)
+    await run(events, consumer(sql, hub, stream))
+    store = SqlIngestionStore(sql, add_totals)
+    (stored,) = await store.dead_letters(stream, None, 9)
+    assert await read_totals(sql) == exact([events[0], events[2]])
+    await store.redrive(stored, Effect(1, json.dumps({"device": "d-1", "units": 5})))
+    with pytest.raises(IngestionError):
+        await store.redrive(stored, Effect(1, json.dumps({"device": "d-1", "units": 5})))
+    assert (await read_totals(sql))["d-1"] == (1, 5)
+
+
+async def test_without_faults_each_effect_is_a_row(sql: Sql) -> None:
+    stream = Stream("ns", f"devices-{uuid.uuid4().hex[:8]}", "$Default", "0")
+    hub, events = MemoryHubReader(), readings(250)
+    hub.add(stream, *events)
+    await run(events, consumer(sql, hub, stream))
+    count = select(func.count()).select_from(effects).where(effects.c.hub == stream.hub)
+    assert await sql.read(lambda c: c.execute(count).scalar_one()) == 250
+
+
+async def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    await main("sqlite://")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"d-{n}: 200 events, {99_500 + 200 * n} units" for n in range(5)]

@@ -1,0 +1,153 @@
+"""What only a real table shows: its limits, rows as people see them, replies lost on the wire."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from azure.core.exceptions import ServiceResponseError
+from azure.data.tables import TableServiceClient
+
+from local.azurite import Azurite
+from shared.adapters.ingestion_memory import MemoryHubReader, MemoryIngestionStore
+from shared.adapters.ingestion_retry import JitteredRetrying
+from shared.adapters.ingestion_table import TableIngestionStore
+from shared.adapters.transport import ServerTimeTransport
+from shared.connections import StorageConnection
+from shared.ingestion.accounting import Writer
+from shared.ingestion.errors import AccountingBroken, StoreUnavailable
+from shared.ingestion.flows.process_batch import Consumer, run
+from shared.ingestion.flows.settle import side_by_side
+from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
+from tests.contract.conftest import now
+from tests.contract.ingestion import Store, commit, effect, event, gap, letter, new_stream
+
+
+@pytest.fixture
+async def tables(azurite: Azurite) -> AsyncIterator[TableIngestionStore]:
+    store = TableIngestionStore(StorageConnection("Storage", azurite.connection_string))
+    yield store
+    await store.close()
+
+
+@pytest.fixture(params=["memory", "tables"])
+def limited(request: pytest.FixtureRequest) -> Store:
+    if request.param == "memory":
+        return MemoryIngestionStore(now)
+    store: Store = request.getfixturevalue("tables")
+    return store
+
+
+async def test_a_row_more_than_a_transaction_takes_is_said_to_be(limited: Store) -> None:
+    stream = new_stream()
+    saved = await limited.load(stream)
+    many = commit(None, 99, [effect(stream, n) for n in range(100)])
+    with pytest.raises(AccountingBroken):
+        await limited.commit(stream, saved, many)
+    assert stream not in await limited.streams()
+    saved = await limited.commit(stream, saved, commit(None, 1, dead_letters=[letter(1)]))
+    (stored,) = await limited.dead_letters(stream, None, 9)
+    with pytest.raises(AccountingBroken):
+        await limited.redrive(stored, effect(stream, 1, messages=100))
+    assert len(await limited.dead_letters(stream, None, 9)) == 1
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body")
+async def test_the_largest_transaction_that_is_planned_is_taken(
+    tables: TableIngestionStore,
+) -> None:
+    """Three rows as large as plan_commits lets them be."""
+    stream = new_stream()
+    largest = [Effect(n, "x" * 509_000) for n in range(3)]
+    await tables.commit(stream, await tables.load(stream), commit(None, 2, largest))
+
+
+async def test_rows_can_be_read_by_people(azurite: Azurite, tables: TableIngestionStore) -> None:
+    stream = new_stream("0/1")
+    rows = commit(None, 9, [effect(stream, 7, value="v")], [letter(8)], [gap(0, 6)])
+    await tables.commit(stream, await tables.load(stream), rows)
+    key = f"ns|{stream.hub}|$Default|0=2F1"
+    with TableServiceClient.from_connection_string(azurite.connection_string) as service:
+        table = service.get_table_client("Ingestion")
+        found = {r["RowKey"]: r for r in table.query_entities(f"PartitionKey eq '{key}'")}
+    number = "0000000000000000000"
+    assert list(found) == [
+        "!checkpoint",
+        f"dead|{number[:-1]}8",
+        f"effect|{number[:-1]}7",
+        f"gap|{number}",
+        f"outbox|{number[:-1]}7|0000",
+    ]
+    assert found[f"dead|{number[:-1]}8"]["error"] == "ValueError: no"
+    assert found[f"dead|{number[:-1]}8"]["enqueued_at"] == event(8).enqueued_at
+    assert found["!checkpoint"]["sequence"].value == 9
+
+
+class Wire:
+    """Loses replies: the request is carried out, and the client is told that it failed."""
+
+    def __init__(self, send: Callable[..., Any]) -> None:
+        self._send = send
+        self.lose = 0
+        self.requests = 0
+
+    async def send(self, transport: ServerTimeTransport, request: Any, **options: Any) -> Any:
+        response = await self._send(transport, request, **options)
+        if "$batch" in request.url:
+            self.requests += 1
+            if self.lose:
+                self.lose -= 1
+                raise ServiceResponseError("the reply was lost")
+        return response
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    wire = Wire(ServerTimeTransport.send)
+
+    async def send(transport: ServerTimeTransport, request: Any, **options: Any) -> Any:
+        return await wire.send(transport, request, **options)
+
+    monkeypatch.setattr(ServerTimeTransport, "send", send)
+    return wire
+
+
+async def handle(event: Event) -> Effect:
+    message = OutboxMessage(f"m{event.sequence}", "body")
+    return Effect(event.sequence, "value", (message,))
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+async def test_a_reply_lost_on_the_wire_loses_and_doubles_nothing(
+    tables: TableIngestionStore, wire: Wire, lost: int
+) -> None:
+    """The client repeats the request by itself, and is refused: by its own first one."""
+    stream = new_stream()
+    hub, events = MemoryHubReader(), [event(n) for n in range(60)]
+    hub.add(stream, *events)
+    consumer = Consumer(
+        stream,
+        Writer("me", 1),
+        tables,
+        hub,
+        handle,
+        JitteredRetrying(),
+        side_by_side(4),
+        lambda: uuid.uuid4().hex,
+    )
+    wire.lose = lost
+    report = await run(events, consumer)
+    assert (wire.lose, report.effects) == (0, 60)
+    found = [stored.message.message_id for stored in await tables.outbox(stream, 999)]
+    assert found == [f"m{n}" for n in range(60)]
+
+
+async def test_a_store_out_of_reach_is_said_to_be() -> None:
+    gone = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=YQ==;"
+    gone += "TableEndpoint=http://127.0.0.1:9/a;"
+    store = TableIngestionStore(StorageConnection("Storage", gone))
+    with pytest.raises(StoreUnavailable):
+        await store.outbox(Stream("ns", "hub", "$Default", "0"), 1)
+    await store.close()
