@@ -83,8 +83,10 @@ def test_only_what_the_app_needs_is_in_the_package(unpacked: Path) -> None:
         "scaling_rules.py",
         "shared",
     }
-    suffixes = {path.suffix for path in unpacked.rglob("*") if path.is_file()}
-    assert suffixes == {".py", ".json", ".txt"}
+    files = [path.relative_to(unpacked) for path in unpacked.rglob("*") if path.is_file()]
+    of_development = {".pyc", ".md", ".toml", ".in", ".sh", ".csv", ".png", ".example"}
+    assert [path for path in files if path.suffix in of_development] == []
+    assert [path for path in files if {"tests", "__pycache__"} & set(path.parts)] == []
 
 
 def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
