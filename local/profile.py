@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import timedelta
 
 from local.stand_ins.plans import PlanId
 
 PLAN = PlanId("00000000-0000-0000-0000-000000000001", "local", "workers")
 TOPIC, SUBSCRIPTION = "orders", "billing"
-ENTITY_PATH = f"{TOPIC}/subscriptions/{SUBSCRIPTION}"
+PROCESSING_QUEUE, WORKING_QUEUE = "processing", "working"
+DUPLICATE_WINDOW = timedelta(days=7)
+"""The longest there is: longer than whatever period and lateness the settings ask for."""
 
 MINIMUM_CAPACITY, MAXIMUM_CAPACITY = 1, 20
 DEAD_TIME_MINUTES = 3.0
@@ -34,6 +37,8 @@ def settings(
         "ResourceToScale": PLAN.name,
         "Topic": TOPIC,
         "Subscription": SUBSCRIPTION,
+        "ProcessingQueue": PROCESSING_QUEUE,
+        "WorkingQueue": WORKING_QUEUE,
         "ThresholdUp": str(instance_rate_per_minute * BACKLOG_UP_MINUTES),
         "ThresholdDown": str(instance_rate_per_minute * BACKLOG_DOWN_MINUTES),
         "AgeLimitMinutes": str(AGE_LIMIT_MINUTES / TRACE_MINUTES_PER_MINUTE),

@@ -14,15 +14,16 @@ from pathlib import Path
 from azure.storage.queue.aio import QueueServiceClient
 
 from local import profile
+from local.amqp.administration import ServiceBusStandIn, service_bus
+from local.amqp.model.properties import QueueProperties
 from local.azurite import Azurite
 from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, read_host_json
 from local.source_failures import SourceFailures, counted_source_failures
 from local.stand_ins.arm import ArmStandIn
 from local.stand_ins.plans import P1V3, Plan
-from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
-from local.stand_ins.twin import TwinLink
 from local.traces import Trace
+from local.traffic import Traffic
 from local.workload import TwinClock, Workload, default_instance_rate
 from shared import wiring
 from shared.adapters.table_state import TableStateStore
@@ -81,7 +82,7 @@ class LocalSystem:
     minutes: int
     seconds: StartableClock
     workload: Workload
-    link: TwinLink
+    traffic: Traffic
     arm: ArmStandIn
     host: FunctionsHost | None
     store: TableStateStore
@@ -90,7 +91,7 @@ class LocalSystem:
 
     @property
     def ended(self) -> bool:
-        self.link.advance()
+        self.traffic.advance()
         return self.workload.minute >= self.minutes
 
     async def log(self, limit: int = LOG_LINES_MAX) -> list[LogEntry]:
@@ -143,12 +144,14 @@ async def local_system(
         dead_time_minutes=profile.DEAD_TIME_MINUTES,
         starting_capacity=capacity,
     )
-    link = TwinLink(workload, TwinClock(monotonic=seconds), profile.ENTITY_PATH, profile.PLAN)
     async with AsyncExitStack() as stack:
         azurite = await asyncio.to_thread(stack.enter_context, Azurite())
-        bus = await stack.enter_async_context(_service_bus(link))
+        bus = await stack.enter_async_context(service_bus())
+        declare_entities(bus)
+        traffic = _traffic(workload, seconds, bus)
+        await stack.enter_async_context(traffic.running())
         plan = Plan(profile.PLAN, capacity=capacity, sku=P1V3)
-        arm = await stack.enter_async_context(_arm(plan, link))
+        arm = await stack.enter_async_context(_arm(plan, traffic))
         settings = profile.settings(
             rate, azurite.connection_string, bus.connection_string, arm.base_url
         )
@@ -164,7 +167,7 @@ async def local_system(
         queues = QueueServiceClient.from_connection_string(azurite.connection_string)
         await stack.enter_async_context(queues)
         failures = stack.enter_context(counted_source_failures())
-        yield LocalSystem(minutes, seconds, workload, link, arm, host, store, queues, failures)
+        yield LocalSystem(minutes, seconds, workload, traffic, arm, host, store, queues, failures)
 
 
 @contextmanager
@@ -196,18 +199,34 @@ def shrunk_host_json() -> HostConfig:
     return replace(config, queues=queues)
 
 
-def _service_bus(link: TwinLink) -> ServiceBusAdminStandIn:
-    bus = ServiceBusAdminStandIn(link)
-    bus.declare_topic(profile.TOPIC)
-    bus.declare_subscription(profile.TOPIC, profile.SUBSCRIPTION)
-    return bus
+def declare_entities(bus: ServiceBusStandIn) -> None:
+    """What the demo watches, and the queues that data sets are processed by."""
+    namespace = bus.amqp.namespace
+    namespace.declare_topic(profile.TOPIC)
+    namespace.declare_subscription(profile.TOPIC, profile.SUBSCRIPTION)
+    namespace.declare_queue(profile.WORKING_QUEUE, QueueProperties(requires_session=True))
+    processing = QueueProperties(
+        duplicate_window=profile.DUPLICATE_WINDOW, forward_to=profile.WORKING_QUEUE
+    )
+    namespace.declare_queue(profile.PROCESSING_QUEUE, processing)
 
 
-def _arm(plan: Plan, link: TwinLink) -> ArmStandIn:
+def _traffic(workload: Workload, seconds: StartableClock, bus: ServiceBusStandIn) -> Traffic:
+    return Traffic(
+        workload,
+        TwinClock(monotonic=seconds),
+        bus.amqp.broker,
+        topic=profile.TOPIC,
+        subscription=profile.SUBSCRIPTION,
+        plan=profile.PLAN,
+    )
+
+
+def _arm(plan: Plan, traffic: Traffic) -> ArmStandIn:
     return ArmStandIn(
         [plan],
         operation_seconds=0.2,
         retry_after_seconds=0,
         conflict_probability=CONFLICT_PROBABILITY,
-        on_capacity_ordered=link.on_capacity_ordered,
+        on_capacity_ordered=traffic.on_capacity_ordered,
     )

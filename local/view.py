@@ -46,7 +46,7 @@ async def watch(system: LocalSystem) -> None:
     last_minute = -1
     with Live(Text("starting ..."), refresh_per_second=4) as live:
         while True:
-            system.link.advance()
+            system.traffic.advance()
             minute = int(system.workload.minute)
             if minute > last_minute:
                 last_minute = minute

@@ -33,6 +33,11 @@ class ServiceBusStandIn:
     amqp: AmqpStandIn
     administration: ServiceBusAdminStandIn
 
+    @property
+    def connection_string(self) -> str:
+        """For messages and administration alike, as in Azure: the port of AMQP takes both."""
+        return self.amqp.connection_string
+
 
 @asynccontextmanager
 async def service_bus(
@@ -43,14 +48,14 @@ async def service_bus(
     Microsoft's emulator has them on ports 5672 and 5300; 0 takes free ones.
     """
     broker = Broker(clock)
-    amqp = AmqpStandIn(broker=broker, port=port)
     administration = ServiceBusAdminStandIn(
         BrokerCounts(broker),
         port=administration_port,
         clock=clock,
         entities=BrokerEntities(broker),
     )
-    async with amqp, administration:
+    amqp = AmqpStandIn(broker=broker, port=port, others=administration.new_connection)
+    async with administration, amqp:
         yield ServiceBusStandIn(amqp, administration)
 
 

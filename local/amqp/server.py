@@ -9,6 +9,7 @@ from local.amqp.broker import Broker
 from local.amqp.clock import Clock, VirtualClock, utc_now
 from local.amqp.connection import AmqpConnection
 from local.amqp.faults import FaultSwitches
+from local.amqp.greeting import Greeting, MakeProtocol
 from local.amqp.model.errors import BrokerError
 from local.amqp.model.hub import Reader
 from local.amqp.model.namespace import Namespace
@@ -23,13 +24,20 @@ class AmqpStandIn:
     """Service Bus and Event Hubs over AMQP, for the length of an `async with`.
 
     `namespace` has the queues and topics, `broker.declare_hub` makes hubs, `faults` orders
-    faults. Without a port it takes a free one.
+    faults. Without a port it takes a free one. `others` answers on the same port those who
+    speak something else than AMQP.
     """
 
     def __init__(
-        self, *, clock: Clock = utc_now, port: int = 0, broker: Broker | None = None
+        self,
+        *,
+        clock: Clock = utc_now,
+        port: int = 0,
+        broker: Broker | None = None,
+        others: MakeProtocol | None = None,
     ) -> None:
         self.port = port
+        self._others = others
         self.broker = broker or Broker(clock)
         self.faults = FaultSwitches()
         self._connections: set[AmqpConnection] = set()
@@ -67,7 +75,7 @@ class AmqpStandIn:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(self.new_connection, HOST, self.port)
+        self._server = await self._loop.create_server(self._greet, HOST, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         self._ticker = asyncio.create_task(self._tick())
         if isinstance(self.broker.clock, VirtualClock):
@@ -85,8 +93,12 @@ class AmqpStandIn:
             self._server.close()
             await self._server.wait_closed()
 
-    def new_connection(self) -> AmqpConnection:
-        """A protocol for one connection, for whoever accepts it."""
+    def _greet(self) -> asyncio.Protocol:
+        if self._others is None:
+            return self._new_connection()
+        return Greeting(self._new_connection, self._others)
+
+    def _new_connection(self) -> AmqpConnection:
         shared = Shared(self.broker, self.faults, self._changed, self._later)
         connection = AmqpConnection(shared, self._disconnect, self._connections.discard)
         self._connections.add(connection)

@@ -130,6 +130,12 @@ class LoopbackServer(ABC):
         if self._runner is not None:
             await self._runner.cleanup()
 
+    def new_connection(self) -> asyncio.Protocol:
+        """A protocol for one connection, for whoever accepts it; only within the `async with`."""
+        if self._runner is None or self._runner.server is None:
+            raise RuntimeError("the stand-in has not started")
+        return self._runner.server()
+
     async def _respond(self, raw: web.BaseRequest) -> web.Response:
         request = await self._received(raw)
         self.requests.append(request)

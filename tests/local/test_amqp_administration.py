@@ -76,6 +76,19 @@ async def test_messages_that_were_sent_are_the_ones_that_are_counted(
     assert (counts.active_message_count, counts.scheduled_message_count) == (6, 0)
 
 
+async def test_one_connection_string_serves_messages_and_administration(
+    bus: ServiceBusStandIn,
+) -> None:
+    string = bus.connection_string
+    administration = ServiceBusAdministrationClient.from_connection_string(string, transport=Http())
+    async with administration, ServiceBusClient.from_connection_string(string) as client:
+        await administration.create_queue("jobs")
+        async with client.get_queue_sender("jobs") as sender:
+            await sender.send_messages(ServiceBusMessage("one"))
+        counts = await administration.get_queue_runtime_properties("jobs")
+    assert counts.active_message_count == 1
+
+
 async def test_the_apps_own_reader_counts_the_messages_of_a_topic(bus: ServiceBusStandIn) -> None:
     bus.amqp.namespace.declare_topic("orders")
     bus.amqp.namespace.declare_subscription("orders", "billing")

@@ -32,9 +32,6 @@ from local.stand_ins.entities import EntityCounts
 from local.stand_ins.loopback_server import HANG, LOST_REPLY, LoopbackServer
 from local.stand_ins.plans import P1V3, Plan, PlanId
 from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn, refusal
-from local.stand_ins.twin import TwinLink
-from local.traces import Trace
-from local.workload import TwinClock, Workload
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 PLAN = PlanId(SUBSCRIPTION, "rg", "plan")
@@ -682,40 +679,6 @@ class TestTheFrontDoor:
         server = arm if path == str(PLAN) else bus
         status, _ = await raw_get(server, path, token="any", method=method)
         assert status == 405
-
-
-class TestTheTwinBehindThem:
-    async def test_the_backlog_shows_as_messages_and_a_plan_drains_it(self) -> None:
-        seconds = [0.0]
-        workload = Workload(
-            Trace(NOW, (100.0, 100.0, 0.0)), instance_rate_per_minute=10, dead_time_minutes=3
-        )
-        clock = TwinClock(monotonic=lambda: seconds[0])
-        twin = TwinLink(workload, clock, "news/subscriptions/mail", PLAN)
-        async with (
-            ServiceBusAdminStandIn(twin) as bus,
-            ArmStandIn(
-                [Plan(PLAN)], retry_after_seconds=0, on_capacity_ordered=twin.on_capacity_ordered
-            ) as arm,
-            bus_client(bus) as messages,
-            arm_client(arm) as plans,
-        ):
-            bus.declare_topic("news")
-            bus.declare_subscription("news", "mail")
-
-            async def waiting() -> int | None:
-                got = await messages.get_subscription_runtime_properties("news", "mail")
-                return got.active_message_count
-
-            assert await waiting() == 0
-            seconds[0] = 2.0
-            assert await waiting() == 180
-            await scale(plans, 10)
-            seconds[0] = 5.0
-            assert await waiting() == 150
-            seconds[0] = 6.0
-            assert await waiting() == 50
-        assert workload.counters.ordered_max == 10
 
 
 async def raw_get(
