@@ -24,6 +24,16 @@ param serviceBusNamespaceId string = ''
 @description('Settings of the app that differ from local.settings.json.example, by name.')
 param settings object = {}
 
+@description('Settings that are secrets, such as BreakerApprovalKey; they stay out of the history.')
+@secure()
+param secretSettings object = {}
+
+@description('Make an event hub for metrics that come as events.')
+param eventHub bool = false
+
+@description('Let diagnostic settings send to that hub, which takes a shared access policy.')
+param eventHubSharedAccess bool = false
+
 @description('Who is told of alerts.')
 param alertEmails string[] = []
 
@@ -41,7 +51,12 @@ var plan = split(planIds[0], '/')
 
 // Every setting that the app knows, with its default. A connection is said otherwise here.
 var example = loadJsonContent('../local.settings.json.example').Values
-var saidOtherwise = ['FUNCTIONS_WORKER_RUNTIME', 'AzureWebJobsStorage', 'ServiceBusConnection']
+var saidOtherwise = [
+  'FUNCTIONS_WORKER_RUNTIME'
+  'AzureWebJobsStorage'
+  'ServiceBusConnection'
+  'EventHubConnection'
+]
 var defaults = toObject(
   filter(items(example), each => !contains(saidOtherwise, each.key)),
   each => each.key,
@@ -56,6 +71,7 @@ var chosen = union(
     Topic: topic
     Subscription: subscription
     ArmEndpoint: environment().resourceManager
+    EventHubConsumerGroup: 'autoscaler'
   },
   settings
 )
@@ -133,6 +149,20 @@ module serviceBus 'modules/service_bus.bicep' = {
   dependsOn: [newServiceBus]
 }
 
+module hub 'modules/event_hub.bicep' = if (eventHub) {
+  name: 'event-hub'
+  params: {
+    name: '${unique}-hub'
+    location: location
+    tags: tags
+    principalId: identity.properties.principalId
+    hubName: chosen.EventHubName
+    consumerGroup: chosen.EventHubConsumerGroup
+    readBackConsumerGroup: chosen.EventHubReadBackConsumerGroup
+    sharedAccess: eventHubSharedAccess
+  }
+}
+
 // One at a time: plans of one resource group share a role definition.
 @batchSize(1)
 module plans 'modules/plan_role.bicep' = [
@@ -159,8 +189,10 @@ module functionApp 'modules/function_app.bicep' = {
     appAccount: storage.outputs.appAccountName
     packageContainer: storage.outputs.packageContainer
     serviceBusHost: serviceBus.outputs.host
+    eventHubHost: eventHub ? hub.outputs.host : ''
     insightsName: monitoring.outputs.insightsName
     settings: chosen
+    secretSettings: secretSettings
   }
   dependsOn: [plans]
 }

@@ -22,6 +22,7 @@ ENVIRON = {
     "Topic": "topic",
     "Subscription": "subscription",
     "ProcessingPeriodHours": "24",
+    "EventHubConnection__fullyQualifiedNamespace": "127.0.0.1",
 }
 
 

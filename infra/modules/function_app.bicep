@@ -11,8 +11,14 @@ param packageContainer string
 param serviceBusHost string
 param insightsName string
 
+@description('Empty: no event hub is listened to, unless the settings say so.')
+param eventHubHost string
+
 @description('The app\'s settings, without connections.')
 param settings object
+
+@secure()
+param secretSettings object
 
 resource storage 'Microsoft.Storage/storageAccounts@2023-05-01' existing = { name: appAccount }
 
@@ -30,6 +36,12 @@ var connections = {
   ServiceBusConnection__fullyQualifiedNamespace: serviceBusHost
   APPLICATIONINSIGHTS_CONNECTION_STRING: insights.properties.ConnectionString
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identityClientId};Authorization=AAD'
+}
+
+var eventHub = {
+  EventHubConnection__credential: 'managedidentity'
+  EventHubConnection__clientId: identityClientId
+  EventHubConnection__fullyQualifiedNamespace: eventHubHost
 }
 
 resource plan 'Microsoft.Web/serverfarms@2023-12-01' = {
@@ -80,7 +92,7 @@ resource app 'Microsoft.Web/sites@2023-12-01' = {
 
   resource appSettings 'config' = {
     name: 'appsettings'
-    properties: union(settings, connections)
+    properties: union(settings, connections, empty(eventHubHost) ? {} : eventHub, secretSettings)
   }
 
   resource ftp 'basicPublishingCredentialsPolicies' = {

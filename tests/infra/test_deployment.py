@@ -31,7 +31,7 @@ from tests.infra.bicep import BicepFile, Declaration, Expression
 
 ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"
-MAIN, STORAGE, BUS, PLAN_ROLE, MONITORING, APP, ARRIVALS = (
+MAIN, STORAGE, BUS, PLAN_ROLE, MONITORING, APP, ARRIVALS, HUB = (
     BicepFile(INFRA / name)
     for name in (
         "main.bicep",
@@ -41,6 +41,7 @@ MAIN, STORAGE, BUS, PLAN_ROLE, MONITORING, APP, ARRIVALS = (
         "modules/monitoring.bicep",
         "modules/function_app.bicep",
         "modules/arrivals.bicep",
+        "modules/event_hub.bicep",
     )
 )
 FILES = [BicepFile(path) for path in sorted(INFRA.rglob("*.bicep"))]
@@ -64,7 +65,7 @@ def deployed_settings() -> dict[str, str]:
     }
     computed = {name: made_up.get(name, "something") for name in computed_settings()}
     assert set(computed) <= set(kept), "a setting that the app does not know"
-    connections: dict[str, Any] = APP.named("connections").value
+    connections = {**APP.named("connections").value, **APP.named("eventHub").value}
     said = {
         k: f"https://{k}.example" if isinstance(v, Expression) else v
         for k, v in connections.items()
@@ -81,17 +82,33 @@ def test_the_app_starts_with_the_settings_that_it_is_given() -> None:
             assert isinstance(storage, StorageConnection)
             assert storage.queue_url
             assert storage.client_id
-        elif name.startswith("ServiceBus"):
+        elif name == "ServiceBusConnection":
             bus = loaded_settings.service_bus(name)
             assert isinstance(bus, ServiceBusConnection)
             assert bus.namespace
             assert bus.client_id
+        elif name == "EventHubConnection":
+            hub = loaded_settings.ingestion.hub
+            assert hub is not None
+            assert hub.namespace
+            assert hub.client_id
+        else:
+            assert name == "FUNCTIONS_WORKER_RUNTIME", "who says this connection?"
+
+
+def test_the_hub_has_a_consumer_group_for_the_trigger_and_one_to_read_back() -> None:
+    groups = HUB.resources("Microsoft.EventHub/namespaces/eventhubs/consumergroups")
+    assert [group.value["name"] for group in groups] == [
+        Expression("consumerGroup"),
+        Expression("readBackConsumerGroup"),
+    ]
 
 
 def test_every_connection_is_by_managed_identity_and_no_key_is_asked_for() -> None:
     text = "\n".join(file.path.read_text() for file in FILES)
     assert not re.findall(r"listKeys|listSecrets|AccountKey|SharedAccessKey|primaryKey", text, re.I)
-    assert not re.findall(r"@secure", text), "there is no secret to hand over"
+    secrets = re.findall(r"@secure\(\)\nparam (\w+)", text)
+    assert set(secrets) == {"secretSettings"}, "only secrets that the user thinks up"
     for account in STORAGE.resources("Microsoft.Storage/storageAccounts"):
         assert account.value["properties"]["allowSharedKeyAccess"] is False
         assert account.value["properties"]["allowBlobPublicAccess"] is False
@@ -99,8 +116,10 @@ def test_every_connection_is_by_managed_identity_and_no_key_is_asked_for() -> No
     for file in FILES:
         for of in ("Microsoft.ServiceBus/namespaces", "Microsoft.EventHub/namespaces"):
             for namespace in file.resources(of):
-                assert namespace.value["properties"]["disableLocalAuth"] is True
+                unless_asked_for = Expression("!sharedAccess")
+                assert namespace.value["properties"]["disableLocalAuth"] in (True, unless_asked_for)
                 assert namespace.value["properties"]["minimumTlsVersion"] == "1.2"
+    assert MAIN.named("eventHubSharedAccess").value is False
     (insights,) = MONITORING.resources("Microsoft.Insights/components")
     assert insights.value["properties"]["DisableLocalAuth"] is True
 
@@ -198,6 +217,7 @@ def test_every_role_is_given_on_one_resource_and_none_on_a_group_or_subscription
         ("service_bus", "working"),
         ("arrivals", "app::queues::arrivals"),
         ("arrivals", "app::blobs::undelivered"),
+        ("event_hub", "hubs::metrics"),
     }
 
 

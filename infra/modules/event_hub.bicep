@@ -1,0 +1,49 @@
+// The hub that metrics come from as events, with two consumer groups: one for the trigger, and one
+// to read again what the host skipped.
+
+param name string
+param location string
+param tags object
+param principalId string
+param hubName string
+param consumerGroup string
+param readBackConsumerGroup string
+
+@description('Diagnostic settings of Azure Monitor can send by a shared access policy only.')
+param sharedAccess bool
+
+var dataReceiver = 'a638d3c7-ab3a-418d-83e6-5f17a39d4fde'
+
+resource hubs 'Microsoft.EventHub/namespaces@2024-01-01' = {
+  name: name
+  location: location
+  tags: tags
+  sku: { name: 'Standard', tier: 'Standard', capacity: 1 }
+  properties: {
+    disableLocalAuth: !sharedAccess
+    minimumTlsVersion: '1.2'
+  }
+
+  resource metrics 'eventhubs' = {
+    name: hubName
+    properties: {
+      partitionCount: 4
+      retentionDescription: { cleanupPolicy: 'Delete', retentionTimeInHours: 168 }
+    }
+
+    resource trigger 'consumergroups' = { name: consumerGroup }
+    resource readBack 'consumergroups' = { name: readBackConsumerGroup }
+  }
+}
+
+resource mayReceive 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
+  name: guid(hubs::metrics.id, principalId, dataReceiver)
+  scope: hubs::metrics
+  properties: {
+    principalId: principalId
+    principalType: 'ServicePrincipal'
+    roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', dataReceiver)
+  }
+}
+
+output host string = split(split(hubs.properties.serviceBusEndpoint, '/')[2], ':')[0]
