@@ -126,7 +126,5 @@ async def test_events_are_whole_and_a_hub_out_of_reach_is_said_to_be() -> None:
         times = [NOON, NOON + timedelta(hours=20), NOON + timedelta(hours=20, seconds=1)]
         assert [await reader.sequence_at(STREAM, time) for time in times] == [3, 3, 9]
         assert await reader.sequence_at(EMPTY, NOON) == 0
-        with pytest.raises(HubUnavailable, match="telemetry/0, consumer group none: "):
-            await EventHubReader(connection, "none", 4).read_back(STREAM, Span(3, 3))
-    with pytest.raises(HubUnavailable, match="telemetry/0"):
-        await EventHubReader(connection, "readback", 2).last_enqueued(STREAM)
+    with pytest.raises(HubUnavailable, match="telemetry/0, consumer group readback: "):
+        await EventHubReader(connection, "readback", 1).last_enqueued(STREAM)

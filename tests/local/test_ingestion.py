@@ -1,0 +1,254 @@
+"""From a producer to a decision, all for real: AMQP, the worker library, tables, queues, HTTP.
+
+What the host delivers, and what it skips, the tests say; everything else is what runs in Azure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+from azure.eventhub import EventData
+from azure.eventhub.aio import EventHubProducerClient
+from azure_functions_runtime.bindings.datumdef import Datum
+
+from local import profile
+from local.amqp import AmqpStandIn
+from local.amqp.model.properties import HubProperties
+from local.azurite import Azurite
+from local.functions_host.functions import EVENT_HUB_TRIGGER, Function
+from local.functions_host.host import FunctionsHost
+from local.functions_host.invoker import InvocationResult
+from local.functions_host.listeners import LISTENERS
+from local.functions_host.services import Services
+from local.functions_host.worker import Invocation, json_datum
+from local.system import APP_DIR, shrunk_host_json
+from shared import wiring, wiring_ingestion
+from shared.adapters.event_hubs import EventHubReader
+from shared.adapters.ingestion_table import TableIngestionStore
+from shared.adapters.table_state import TableStateStore
+from shared.autoscaling import AzureMonitorMetric, HubMetric, Mode, Threshold
+from shared.autoscaling.messages import encode_metric
+from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
+from shared.connections import EventHubConnection, StorageConnection, event_hub_connection
+from shared.ingestion.model import Checkpoint, Event, Stream
+from shared.ingestion.survey import Span
+from tests.builders import resource
+from tests.unit.test_settings import SINGLE
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+HUB = "metrics"
+WAIT_SECONDS = 20
+ONCE_A_YEAR = "0 0 0 1 1 *"
+BUS = (
+    f"/subscriptions/{profile.PLAN.subscription}/resourceGroups/g"
+    "/providers/Microsoft.ServiceBus/namespaces/bus"
+)
+RESOURCE = resource(
+    metrics={"pushed": HubMetric(), "backlog": AzureMonitorMetric(BUS, "ActiveMessages")},
+    policy=Threshold("pushed", 100, 10),
+    mode=Mode.DRY_RUN,
+)
+
+
+class Delivery:
+    """Stands in for the trigger's listener: hands over the batches that a test gives it."""
+
+    def __init__(self, services: Services, function: Function) -> None:
+        self._services, self._function = services, function
+        Delivery.latest = self
+
+    latest: Delivery
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def hand_over(self, events: Sequence[Event]) -> InvocationResult:
+        bodies = Datum(SimpleNamespace(bytes=[event.body for event in events]), "collection_bytes")
+        system = [
+            {
+                "SequenceNumber": event.sequence,
+                "Offset": event.offset,
+                "EnqueuedTimeUtc": event.enqueued_at.isoformat(),
+                "PartitionKey": event.partition_key,
+            }
+            for event in events
+        ]
+        told = {
+            "PartitionContext": {"PartitionId": "0"},
+            "SystemPropertiesArray": system,
+            "PropertiesArray": [{}] * len(events),
+        }
+        metadata = {name: json_datum(json.dumps(value)) for name, value in told.items()}
+        invocation = Invocation(self._function.trigger.name, bodies, metadata)
+        return await self._services.invoker.invoke(self._function, invocation)
+
+
+@dataclass
+class World:
+    host: FunctionsHost
+    hub: AmqpStandIn
+    connection: EventHubConnection
+    store: TableIngestionStore
+    state: TableStateStore
+    stream: Stream
+
+    async def produce(self, *bodies: bytes) -> None:
+        producer = EventHubProducerClient.from_connection_string(
+            self.hub.connection_string, eventhub_name=HUB
+        )
+        async with producer:
+            batch = await producer.create_batch(partition_id="0")
+            for body in bodies:
+                batch.add(EventData(body))
+            await producer.send_batch(batch)
+
+    async def produced(self, last: int) -> list[Event]:
+        reader = EventHubReader(self.connection, "$Default", WAIT_SECONDS)
+        return list((await reader.read_back(self.stream, Span(0, last))).events)
+
+    async def checkpoint(self) -> Checkpoint:
+        found = (await self.store.load(self.stream)).checkpoint
+        assert found is not None
+        return found
+
+    async def samples(self, name: str) -> list[float]:
+        histories = (await self.state.load(RESOURCE.name)).state.histories
+        return [sample.value for sample in histories[name].samples] if name in histories else []
+
+
+@pytest.fixture
+async def world(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr("scaling_rules.resources", lambda _settings: [RESOURCE])
+    storage = StorageConnection("Storage", azurite.connection_string)
+    store, state = TableIngestionStore(storage), TableStateStore(storage)
+    async with AmqpStandIn() as hub:
+        groups = ("$Default", "readback")
+        hub.broker.declare_hub(HUB, HubProperties(partition_count=1, consumer_groups=groups))
+        connection = event_hub_connection({"Hub": hub.connection_string}, "Hub", HUB)
+        assert isinstance(connection, EventHubConnection)
+        settings = {
+            **SINGLE,
+            "AzureWebJobsStorage": azurite.connection_string,
+            "EventHubConnection": hub.connection_string,
+            "BreakerApprovalKey": "k" * 32,
+            "AppUrl": "https://my-app.azurewebsites.net",
+            "BreakerBreakSeconds": "3600",
+            "MetricCollectorSchedule": ONCE_A_YEAR,
+            "ReconcilerSchedule": ONCE_A_YEAR,
+            "LogRetentionSchedule": ONCE_A_YEAR,
+            "IngestTailSchedule": ONCE_A_YEAR,
+        }
+        listeners = {**LISTENERS, EVENT_HUB_TRIGGER: Delivery}
+        host = FunctionsHost(
+            APP_DIR, settings=settings, config=shrunk_host_json(), listeners=listeners
+        )
+        async with host:
+            stream = Stream(connection.namespace, HUB, "$Default", "0")
+            yield World(host, hub, connection, store, state, stream)
+    await store.close()
+    await state.close()
+    await wiring.close()
+
+
+def own(value: float, seconds_ago: float) -> bytes:
+    at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+    return encode_metric(Metric(RESOURCE.name, "pushed", MetricValue(at, value))).encode()
+
+
+def of_azure_monitor(value: float) -> bytes:
+    at = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=1)
+    record = {
+        "count": 1,
+        "total": value,
+        "average": value,
+        "resourceId": BUS.upper(),
+        "time": f"{at:%Y-%m-%dT%H:%M:%S}.0000000Z",
+        "metricName": "ActiveMessages",
+        "timeGrain": "PT1M",
+    }
+    return gzip.compress(json.dumps({"records": [record]}).encode())
+
+
+async def until(met: Callable[[], Awaitable[bool]]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not await met():
+        assert time.monotonic() < deadline, "not met in time"
+        await asyncio.sleep(0.05)
+
+
+async def test_from_events_to_a_decision_with_skips_repetitions_and_a_forgotten_tail(
+    world: World,
+) -> None:
+    bodies = [own(500, 10 - n) for n in range(5)]
+    await world.produce(*bodies[:4], b"nonsense", of_azure_monitor(7), bodies[4])
+    events = await world.produced(6)
+    capacity = Metric(RESOURCE.name, CAPACITY_METRIC, MetricValue(datetime.now(UTC), 2))
+    assert (await world.host.invoke("scaling_logic", encode_metric(capacity))).succeeded
+
+    first = await Delivery.latest.hand_over(events[:2])
+    assert first.succeeded, first.error
+    skipping = await Delivery.latest.hand_over(events[4:5])  # 2 and 3 are never delivered
+    assert skipping.succeeded, skipping.error
+    assert (await world.checkpoint()).sequence == 4
+    again = await Delivery.latest.hand_over(events[:5])
+    assert again.succeeded, again.error
+    for _ in range(2):  # nor are 5 and 6, and no later event tells
+        assert (await world.host.invoke("ingest_tail")).succeeded
+    assert (await world.checkpoint()).sequence == 6
+
+    async def decided() -> bool:
+        lines = await world.state.log(RESOURCE.name)
+        return any(line.desired == 3 for line in lines)
+
+    await until(decided)
+    assert await world.samples("pushed") == [500] * 5
+    assert await world.samples("backlog") == [7]
+    (letter,) = await world.store.dead_letters(world.stream, None, 10)
+    assert (letter.letter.sequence, letter.letter.body) == (4, b"nonsense")
+    assert await world.store.outbox(world.stream, 10) == []
+
+
+async def test_a_person_stops_the_line_and_lets_it_go_again_over_http(world: World) -> None:
+    await world.produce(own(1, 1), own(2, 0))
+    events = await world.produced(1)
+    assert (await Delivery.latest.hand_over(events[:1])).succeeded
+    breakers = f"{world.host.url}/api/breakers/metric_ingest"
+    async with aiohttp.ClientSession() as session:
+
+        async def ask(method: str, path: str = "", **options: Any) -> tuple[int, str]:
+            async with session.request(method, f"{breakers}{path}", **options) as answer:
+                return answer.status, await answer.text()
+
+        _, found = await ask("GET", "/status")
+        assert json.loads(found)["backlog"] == [{"partition_id": "0", "events": 1, "remark": ""}]
+        assert (await ask("POST", "/isolate", json={"reason": "deploying"}))[0] == 200
+        held = await Delivery.latest.hand_over(events)
+        assert (held.succeeded, "isolated: deploying" in held.error) == (False, True)
+        assert (await ask("GET"))[0] == 401
+        opened = (await wiring_ingestion.attendant().breakers.load()).breaker
+        token = wiring_ingestion.attendant().link_of(opened).partition("?token=")[2]
+        status, page = await ask("GET", params={"token": token})
+        assert status == 200
+        assert "deploying" in page
+        hidden = re.search(r'name="token" value="([^"]+)"', page)
+        assert hidden is not None
+        status, page = await ask("POST", "/close", data={"token": hidden[1]})
+        assert (status, "Events flow again" in page) == (200, True)
+    assert (await Delivery.latest.hand_over(events)).succeeded
+    assert (await world.checkpoint()).sequence == 1
