@@ -151,6 +151,10 @@ class MemoryHubReader:
         """Retention: the events before this number go."""
         self.events[stream] = [e for e in self.events[stream] if e.sequence >= before]
 
+    def clear(self, stream: Stream) -> None:
+        """The hub is deleted, and made anew under the same name."""
+        self.events[stream], self._last[stream] = [], -1
+
     async def last_enqueued(self, stream: Stream) -> int:
         return self._last.get(stream, -1)
 

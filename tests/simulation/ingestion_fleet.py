@@ -40,13 +40,13 @@ from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, Task, pause
 
 T = TypeVar("T")
-LIMITS = CommitLimits(rows_max=8)
+ROWS_MAX = (8, 100)
 TIMES = BalancingTimes(renew_seconds=10, expire_seconds=30)
 CYCLE_SECONDS = 5
 SKEW_SECONDS_MAX = 600
 SLEEP_SECONDS_MAX = 90
 LATE_SECONDS_MAX = 40
-BATCH_MAX = 30
+BATCH_MAX = 150
 
 
 def stream_of(partition_id: str) -> Stream:
@@ -76,7 +76,7 @@ class Store(MemoryIngestionStore):
     """Remembers every commit; a call that failed before it arrived may arrive late."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(lambda: world.now, LIMITS.rows_max)
+        super().__init__(lambda: world.now, world.limits.rows_max)
         self.world = world
         self.commits: dict[Stream, list[Commit]] = {}
         self.late = self.refused = 0
@@ -107,9 +107,9 @@ class Store(MemoryIngestionStore):
         return answer
 
     async def _arrive(self, stream: Stream, saved: Saved, commit: Commit) -> None:
+        self.late += 1
         try:
             await self._apply(stream, saved, commit)
-            self.late += 1
         except CommitRefused:
             return
 
@@ -227,6 +227,7 @@ class SimulatedReading:
     def __init__(self, world: World, instance: Instance, work: Coroutine[Any, Any, None]) -> None:
         self.world, self.instance = world, instance
         self.error: BaseException | None = None
+        world.readings.append(self)
         self.task = world.start_task(instance, work, self._ended)
 
     def _ended(self, _result: object, error: BaseException | None) -> None:
@@ -237,6 +238,10 @@ class SimulatedReading:
 
     async def ended(self) -> None:
         await pause(sheltered=True)
+
+    @property
+    def goes_on(self) -> bool:
+        return self.task in self.world.scheduler.tasks
 
 
 class World:
@@ -249,6 +254,8 @@ class World:
         self.now, self.started = NOW, 0
         self.instances: dict[str, Instance] = {}
         self.partitions = self.random.randint(1, 6)
+        self.limits = CommitLimits(rows_max=self.random.choice(ROWS_MAX))
+        self.readings: list[SimulatedReading] = []
         self.store, self.owners, self.hub = Store(self), Owners(self), Hub(self)
         self.txids = count()
         self.next_sequence: dict[str, int] = {}
@@ -373,7 +380,7 @@ class World:
             once,
             one_by_one,
             lambda: f"tx{next(self.txids)}",
-            LIMITS,
+            self.limits,
         )
         await run(events, consumer)
         with failing_as(ConnectionError("queue")):
@@ -420,7 +427,7 @@ class World:
         chance = self.random.random()
         if chance < 0.1:
             partition = str(self.random.randrange(self.partitions))
-            self.enqueue(partition, self.random.choice([1, 5, 40]))
+            self.enqueue(partition, self.random.choice([1, 1, 1, 5, 5, 5, 5, 150]))
         elif chance < 0.105:
             self.put_to_sleep()
         elif chance < 0.107:

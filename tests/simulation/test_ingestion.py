@@ -19,6 +19,7 @@ from shared.ingestion.errors import (
     Fenced,
     HubUnavailable,
     StoreUnavailable,
+    StreamRecreated,
     TransientFailure,
 )
 from shared.ingestion.flows import outbox
@@ -39,7 +40,8 @@ from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds
 
 STREAM = Stream("ns", "hub", "$Default", "0")
-LIMITS = CommitLimits(rows_max=8)
+ROWS_MAX = (8, 100)
+"""Of a transaction: few, so that most batches take several, or as many as a table takes."""
 T = TypeVar("T")
 
 
@@ -55,8 +57,8 @@ def failing_as(error: Exception) -> Iterator[None]:
 class Store(MemoryIngestionStore):
     """The memory twin with a pause before and after each call, which remembers every commit."""
 
-    def __init__(self, clock: Callable[[], datetime]) -> None:
-        super().__init__(clock, LIMITS.rows_max)
+    def __init__(self, clock: Callable[[], datetime], rows_max: int) -> None:
+        super().__init__(clock, rows_max)
         self.commits: list[Commit] = []
         self.replies = 0
         self.refusals = 0
@@ -127,14 +129,18 @@ class World:
     def __init__(self, seed: int, fault_rate: float) -> None:
         self.scheduler = Scheduler(seed, fault_rate)
         self.random = self.scheduler.random
-        self.store, self.hub = Store(self.now), Hub(read_max=self.random.choice([3, 10]))
+        self.limits = CommitLimits(rows_max=self.random.choice(ROWS_MAX))
+        self.store = Store(self.now, self.limits.rows_max)
+        self.hub = Hub(read_max=self.random.choice([3, 10]))
         self.txids = count()
         self.epoch = 0
+        self.recreated_at: int | None = None
+        self.noticed = 0
         self.first = self.random.choice([0, 7])
         self.next_sequence = self.first
         self.forgotten: set[int] = set()
         self.host_checkpoint = self.first - 1
-        self.poison_rate = self.random.choice([0, 0.05, 1])
+        self.poison = self.random.choice(["none", "few", "first", "last", "all"])
         self.received: list[str] = []
         self.crashes = self.fenced = 0
         self.enqueue(10)
@@ -145,16 +151,43 @@ class World:
         return self.store.rows[STREAM]
 
     def now(self) -> datetime:
-        """Each event takes a second to come."""
-        return NOW + timedelta(seconds=self.next_sequence)
+        """Each event takes a second to come; making a hub anew takes an hour."""
+        hours = self.recreated_at is not None
+        return NOW + timedelta(seconds=self.next_sequence, hours=hours)
 
     def enqueue(self, number: int) -> None:
-        for _ in range(number):
+        for place in range(number):
             n = self.next_sequence
-            body = b"bad" if self.random.random() < self.poison_rate else b"good"
+            body = b"bad" if self._is_poison(place, number - 1) else b"good"
             event = Event(n, f"@{n}", self.now(), body, self.random.choice("ab"))
             self.hub.add(STREAM, event)
             self.next_sequence += 1
+
+    def _is_poison(self, place: int, last: int) -> bool:
+        return {
+            "none": False,
+            "few": self.random.random() < 0.05,
+            "first": place == 0,
+            "last": place == last,
+            "all": True,
+        }[self.poison]
+
+    def recreate(self, *, longer: bool) -> None:
+        """The hub is deleted and made anew under the same name: it counts from the start again.
+
+        ``longer`` than the old one before anybody looks: then its end does not give it away. Who
+        read the old one is cut off; the host starts where its own checkpoint says, from nothing.
+        """
+        for task in self.scheduler.tasks:
+            task.work.close()
+        self.scheduler.tasks.clear()
+        self.recreated_at = self.next_sequence
+        self.hub.clear(STREAM)
+        self.host_checkpoint = -1
+        count = self.next_sequence + 5 if longer else max(self.first, 1)
+        for n in range(count):
+            self.hub.add(STREAM, Event(n, f"@new{n}", self.now(), b"new", "a"))
+        self.steal()
 
     def forget(self) -> None:
         """Retention: the oldest events go, read or not; at times all of them."""
@@ -174,7 +207,7 @@ class World:
             thrice,
             one_by_one,
             lambda: f"tx{next(self.txids)}",
-            LIMITS,
+            self.limits,
         )
 
     async def handle(self, event: Event) -> Effect:
@@ -199,7 +232,9 @@ class World:
         epoch = self.epoch
 
         def ended(_result: object, error: BaseException | None) -> None:
-            assert isinstance(error, Crash | Outage | Fenced), error
+            recreated = self.recreated_at is not None and isinstance(error, StreamRecreated)
+            assert recreated or isinstance(error, Crash | Outage | Fenced), error
+            self.noticed += isinstance(error, StreamRecreated)
             self.crashes += isinstance(error, Crash)
             self.fenced += isinstance(error, Fenced)
             if epoch == self.epoch:
@@ -230,7 +265,7 @@ class World:
     def _batch(self, position: int) -> list[Event]:
         if self.scheduler.fault_rate and self.random.random() < 0.05:
             position += self.random.choice([-5, 3, 9])
-        size = self.random.choice([1, 5, 30])
+        size = self.random.choice([1, 5, 30, 150])
         log = self.hub.events[STREAM]
         batch = [event for event in log if event.sequence >= position][:size]
         if self.scheduler.fault_rate and self.random.random() < 0.05:
@@ -247,7 +282,7 @@ class World:
             self.scheduler.step()
             chance = self.random.random()
             if self.scheduler.fault_rate and chance < 0.02:
-                self.enqueue(self.random.randint(1, 8))
+                self.enqueue(self.random.choice([1, 3, 8, 8, 150]))
             elif self.scheduler.fault_rate and chance < 0.025:
                 self.steal()
             elif self.scheduler.fault_rate and chance < 0.03:
@@ -278,7 +313,7 @@ def check_commits(world: World) -> None:
         assert after.enqueued_at >= before.enqueued_at
         assert after.start == before.start
     assert [commit.previous for commit in commits[1:]] == [c.checkpoint for c in commits[:-1]]
-    assert all(commit.rows <= LIMITS.rows_max for commit in commits)
+    assert all(commit.rows <= world.limits.rows_max for commit in commits)
 
 
 def check_account(world: World) -> None:
@@ -303,7 +338,29 @@ def check_outbox(world: World) -> None:
     assert list(dict.fromkeys(world.received)) == expected
 
 
+def check_recreated(seed: int) -> None:
+    """Of a hub that was made anew nothing is taken for the old one's; its reader stops and says so.
+
+    What was delivered or read before may still be committed.
+    """
+    world = World(seed, fault_rate=0.02)
+    world.run(500)
+    old = set(range(world.first, world.next_sequence))
+    longer = seed % 20 == 9
+    world.recreate(longer=longer)
+    for _ in range(2000):
+        world.scheduler.step()
+    for task in world.scheduler.tasks:
+        task.work.close()
+    rows = world.rows
+    assert longer or old.issuperset([*rows.effects, *rows.dead_letters]), f"seed {seed}"
+    assert world.noticed > 0, f"seed {seed}: {rows.checkpoint}"
+
+
 def check_seed(seed: int) -> None:
+    if seed % 10 == 9:
+        check_recreated(seed)
+        return
     world = World(seed, fault_rate=(0.005, 0.02, 0.05)[seed % 3])
     world.run(1500)
     check_commits(world)

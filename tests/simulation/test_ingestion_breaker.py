@@ -11,7 +11,9 @@ from itertools import pairwise
 import pytest
 
 from shared.adapters.ingestion_memory import MemoryBreakerStore
-from shared.ingestion.breaker import Breaker, BreakerTimes, Mode
+from shared.ingestion.approval import TokenRefused, issue, verify
+from shared.ingestion.breaker import Breaker, BreakerTimes, Mode, close
+from shared.ingestion.errors import BreakerChanged
 from shared.ingestion.failure_window import Tally, TripRule
 from shared.ingestion.flows.guard import BreakerGuard
 from shared.ingestion.ports import SeenBreaker
@@ -22,12 +24,18 @@ from tests.simulation.seeds import seeds
 RULE = TripRule(failures_max=10, slow_ratio_max=0.8)
 TIMES = BreakerTimes(break_seconds=10, break_seconds_max=40, probe_events=5, probe_seconds=15)
 
+KEY = b"k" * 32
+LINK_VALID_FOR = timedelta(seconds=60)
+CLICK_RATE = 0.02
+PROBE_TAKES_MAX = timedelta(seconds=20)
+
 
 class Store(MemoryBreakerStore):
     """The memory twin with a pause before and after each call, which remembers every row."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.clock)
+        self.world = world
         self.rows = [Breaker()]
 
     async def load(self) -> SeenBreaker:
@@ -40,6 +48,8 @@ class Store(MemoryBreakerStore):
         await pause()
         answer = await super().replace(seen, breaker)
         self.rows.append(breaker)
+        if "succeeded" in breaker.reason:
+            self.world.check_probe()
         await pause()
         return answer
 
@@ -57,11 +67,15 @@ class World:
     """Four instances, a partition each, and a dependency that is down or not."""
 
     def __init__(self, seed: int, fault_rate: float) -> None:
-        self.now, self.down, self.started = NOW, False, 0
+        self.now, self.down, self.turned_at, self.started = NOW, False, NOW, 0
         self.scheduler = Scheduler(seed, fault_rate)
         self.random = self.scheduler.random
         self.store = Store(self)
         self.told: list[int] = []
+        self.links: list[str] = []
+        self.closed: list[int] = []
+        """Incidents that a person closed with a link."""
+        self.refused = 0
         for number in range(4):
             self.start(str(number))
 
@@ -71,7 +85,39 @@ class World:
     async def announce(self, breaker: Breaker) -> None:
         await pause()
         self.told.append(breaker.epoch)
+        self.links.append(issue(KEY, "breaker", breaker.epoch, self.now, LINK_VALID_FOR))
         await pause()
+
+    def turn(self, *, down: bool) -> None:
+        self.down, self.turned_at = down, self.now
+
+    def check_probe(self) -> None:
+        """A probe that began while the dependency was down did not succeed."""
+        assert not self.down or self.now - self.turned_at < PROBE_TAKES_MAX, "closed while down"
+
+    def click(self) -> None:
+        """Somebody uses a link: the newest, or any old one again."""
+
+        def ended(_result: object, error: BaseException | None) -> None:
+            assert error is None or isinstance(error, Crash | Outage), error
+
+        link = self.random.choice([self.links[-1], *self.links])
+        self.scheduler.start(self.approve(link), ended)
+
+    async def approve(self, link: str) -> None:
+        seen = await self.store.load()
+        try:
+            approval = verify([KEY], link, "breaker", seen.read_at)
+        except TokenRefused:
+            self.refused += 1
+            return
+        after = close(seen.breaker, approval.epoch, "a person", seen.read_at)
+        if after is None:
+            self.refused += 1
+            return
+        with suppress(BreakerChanged):
+            await self.store.replace(seen, after)
+            self.closed.append(approval.epoch)
 
     def start(self, partition_id: str) -> None:
         self.started += 1
@@ -95,7 +141,8 @@ class World:
         admitted = await guard.admit(partition_id)
         if admitted.shut:
             return
-        events = min(4, admitted.events_max or 4)
+        size = self.random.choice([4, 12])
+        events = min(size, admitted.events_max or size)
         failed = self.down or self.random.random() < self.scheduler.fault_rate
         guard.count(self.now, successes=0 if failed else events, failures=events if failed else 0)
         await pause()
@@ -109,10 +156,22 @@ class World:
             self.now += timedelta(seconds=self.random.random() / 4)
             for _ in range(8):
                 self.scheduler.step()
+            if self.links and self.random.random() < CLICK_RATE:
+                self.click()
 
     def close(self) -> None:
         for task in self.scheduler.tasks:
             task.work.close()
+
+
+def check_links(world: World) -> None:
+    """A link closes its own incident, once; whoever uses it later closes nothing."""
+    counted = Counter(world.closed)
+    assert all(count == 1 for count in counted.values()), counted
+    for before, after in pairwise(world.store.rows):
+        if after.closed_by == "a person" and before.closed_by != "a person":
+            assert (before.epoch, after.mode) == (after.epoch, Mode.CLOSED)
+            assert before.mode is not Mode.CLOSED
 
 
 def check_rows(world: World) -> None:
@@ -129,12 +188,14 @@ def check_rows(world: World) -> None:
 def check_seed(seed: int) -> None:
     world = World(seed, fault_rate=(0.0, 0.01, 0.04)[seed % 3])
     for down in (False, True, False, True):
-        world.down = down
+        world.turn(down=down)
         world.run(50)
-    world.down, world.scheduler.fault_rate = False, 0
+    world.turn(down=False)
+    world.scheduler.fault_rate = 0
     world.run(160)
     world.close()
     check_rows(world)
+    check_links(world)
     row = world.store.rows[-1]
     assert row.mode is Mode.CLOSED, f"seed {seed}: {row}"
     told = Counter(world.told)
@@ -152,14 +213,23 @@ def test_each_opening_is_told_and_it_closes_once_the_dependency_is_back(seed: in
 
 def test_the_faults_do_strike() -> None:
     modes: Counter[Mode] = Counter()
-    started = 0
+    started = closed = refused = lost_probes = 0
     for seed in range(10):
         world = World(seed, fault_rate=0.02)
         for down in (True, False):
-            world.down = down
+            world.turn(down=down)
             world.run(60)
         world.close()
         modes.update(row.mode for row in world.store.rows)
         started += world.started - 4
+        closed += len(world.closed)
+        refused += world.refused
+        lost_probes += sum(
+            before.probe is not None
+            and after.probe is not None
+            and before.probe.holder != after.probe.holder
+            for before, after in pairwise(world.store.rows)
+        )
     assert started > 10
+    assert min(closed, refused, lost_probes) > 0, (closed, refused, lost_probes)
     assert set(modes) == {Mode.CLOSED, Mode.OPEN, Mode.HALF_OPEN}

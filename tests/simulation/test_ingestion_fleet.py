@@ -9,7 +9,13 @@ from itertools import pairwise
 import pytest
 
 from shared.ingestion.model import message_id
-from tests.simulation.ingestion_fleet import CYCLE_SECONDS, TIMES, World, stream_of
+from tests.simulation.ingestion_fleet import (
+    CYCLE_SECONDS,
+    SLEEP_SECONDS_MAX,
+    TIMES,
+    World,
+    stream_of,
+)
 from tests.simulation.seeds import seeds
 
 HOSTILE_SECONDS = 120
@@ -92,22 +98,26 @@ def recovery_seconds_max(world: World) -> float:
     """Sleepers wake, leases expire, each partition is claimed or stolen in a cycle of its own, and
     what has piled up is worked off."""
     claims = 2 * world.partitions + len(world.instances)
-    return 90 + TIMES.expire_seconds + CYCLE_SECONDS * 1.2 * claims + 60
+    backlog = max(world.next_sequence.values())
+    balancing = SLEEP_SECONDS_MAX + TIMES.expire_seconds + CYCLE_SECONDS * 1.2 * claims
+    return balancing + 0.5 * backlog
 
 
 def check_seed(seed: int) -> None:
     world = World(seed, fault_rate=(0.0005, 0.002, 0.01)[seed % 3])
     world.run(HOSTILE_SECONDS)
     world.scheduler.fault_rate = 0
-    waited = 0.0
+    waited, patience = 0.0, recovery_seconds_max(world)
     while not (balanced(world) and complete(world) and quiet(world)):
         world.run(1)
         waited += 1
-        assert waited < recovery_seconds_max(world), f"seed {seed}: not recovered after {waited} s"
+        assert waited < patience, f"seed {seed}: not recovered after {waited} s"
     written = len(world.owners.written)
     world.run(20)
     kept = {r.partition_id: r.epoch for r in world.owners.written[:written]}
     assert kept == {r.partition_id: r.epoch for r in world.owners._rows.values()}, "it stays put"
+    reading = [each for each in world.readings if each.goes_on]
+    assert len(reading) == world.partitions, "one reader for each partition, and no more"
     world.close()
     check_commits(world)
     check_epochs(world)
@@ -123,7 +133,7 @@ def test_a_fleet_loses_nothing_and_balances_soon_after_faults_stop(seed: int) ->
 def test_the_faults_do_strike() -> None:
     """A simulation without faults would prove nothing."""
     struck: Counter[str] = Counter()
-    for seed in range(10):
+    for seed in range(20):
         world = World(seed, fault_rate=0.01)
         world.run(HOSTILE_SECONDS)
         world.close()

@@ -68,6 +68,9 @@ class World:
         asyncio.run(_fill(store))
         self.store = Hostile(store)
         self.crashes = 0
+        self.told: Counter[int] = Counter()
+        """What people were told that they had done."""
+        self.failed: list[int] = []
         for purges in (False, False, seed % 2 == 0):
             self.start(purges)
 
@@ -88,10 +91,12 @@ class World:
 
     async def _take_up(self, letters: Sequence[StoredDeadLetter], purges: bool) -> None:
         if purges:
-            await purge(self.store, letters[:1])
+            outcome = await purge(self.store, letters[:1])
         else:
             redriver = Redriver(self.store, MemoryHubReader(), lambda _s: self._handle, once)
-            await redriver.run(letters)
+            outcome = await redriver.run(letters)
+        self.failed += [stored.letter.sequence for stored, _why in outcome.failed]
+        self.told.update(stored.letter.sequence for stored in outcome.done)
 
     async def _handle(self, event: Event) -> Effect:
         with failing_as(TransientFailure("not yet")):
@@ -114,6 +119,9 @@ def check_seed(seed: int) -> None:
     store = world.store
     became = store.redriven + store.removed
     assert became == Counter(range(LETTERS)), f"seed {seed}: {became}"
+    if world.scheduler.fault_rate == 0:
+        assert world.told == became, f"seed {seed}: {world.told}"
+        assert world.failed == [], f"seed {seed}"
     sent = [stored.message.message_id for stored in asyncio.run(store.store.outbox(STREAM, 100))]
     assert sorted(sent) == sorted(message_id(STREAM, n) for n in store.redriven), f"seed {seed}"
 

@@ -1,0 +1,136 @@
+"""Rules made wrong by hand, one at a time: some simulation must notice each within a few seeds."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, cast
+
+import pytest
+
+SEEDS_MAX = 60
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """In a function of shared.ingestion, one text is replaced by another."""
+
+    simulation: str
+    function: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.function}: {self.old} -> {self.new}"
+
+
+SKEWED = "seen.read_at + __import__('datetime').timedelta(minutes=10)"
+"""The clock of a processor that is wrong."""
+WON_ANYWAY = "mine[claim.partition_id] = next(iter(mine.values()), None) or claim"
+"""A claim that failed counts as won."""
+
+
+MUTANTS = [
+    # --- batches and their account
+    Mutant("ingestion", "survey.survey", "event.sequence > check", "event.sequence >= check"),
+    Mutant("ingestion", "survey.survey", "raise StreamRecreated(", "str("),
+    Mutant("ingestion", "accounting._after", "part[-1].last", "part[-1].last + 1"),
+    Mutant("ingestion", "accounting._after", "max([start.enqueued_at, *times])", "min(times)"),
+    Mutant("ingestion", "accounting.fate", "return Fate.APPLIED", "return Fate.NOT_APPLIED"),
+    Mutant("ingestion", "accounting.fate", "return Fate.NOT_APPLIED", "return Fate.APPLIED"),
+    Mutant("ingestion", "accounting.fate", "return Fate.OVERTAKEN", "return Fate.APPLIED"),
+    Mutant("ingestion", "failures.blame", "return Blame.DEPENDENCY", "return Blame.EVENT"),
+    Mutant("ingestion", "flows.process_batch._next_pass", "(*fresh, *found)", "fresh"),
+    Mutant("ingestion", "flows.outbox.drain", "await sender.send(", "messages and str("),
+    # --- leases
+    Mutant("ingestion_balancing", "balancing._taking", "row.epoch + 1", "row.epoch"),
+    Mutant("ingestion_balancing", "balancing._richest", "most = max(", "most = min("),
+    Mutant("ingestion_balancing", "balancing._board", "row.modified_at > expired", "True"),
+    Mutant(
+        "ingestion_balancing",
+        "flows.balance.Balancer.cycle",
+        "self.me, seen.read_at",
+        f"self.me, {SKEWED}",
+    ),
+    Mutant("ingestion_balancing", "flows.balance.Balancer.cycle", "in found.renewals", "in ()"),
+    Mutant("ingestion_fleet", "flows.balance.Balancer._claim", "return False", WON_ANYWAY),
+    Mutant(
+        "ingestion_fleet",
+        "flows.processor.Processor.cycle",
+        "if not _same(held.lease, share, p)",
+        "if False",
+    ),
+    Mutant("ingestion_fleet", "flows.processor._same", "now.epoch == lease.epoch", "True"),
+    # --- the breaker
+    Mutant("ingestion_breaker", "breaker.trip", "breaker.mode is not Mode.CLOSED", "False"),
+    Mutant("ingestion_breaker", "breaker.trip", "breaker.epoch + 1", "breaker.epoch"),
+    Mutant("ingestion_breaker", "breaker.close", "or breaker.epoch != epoch", ""),
+    Mutant("ingestion_breaker", "breaker._probe_is_due", "or now >= breaker.probe.until", ""),
+    Mutant("ingestion_breaker", "breaker.take_announcement", "now < breaker.announce_at", "True"),
+    Mutant("ingestion_breaker", "breaker.report_probe", "if failure is not None", "if False"),
+    Mutant(
+        "ingestion_breaker",
+        "flows.guard.BreakerGuard.after_batch",
+        "found.trip_reason is None",
+        "True",
+    ),
+    # --- dead letters
+    Mutant("ingestion_redrive", "flows.redrive._insist", "return lost", "raise"),
+    Mutant("ingestion_redrive", "flows.redrive._insist", "await store.remove(stored)", "pass"),
+]
+
+
+def target(mutant: Mutant) -> FunctionType:
+    """The function, of a module or of a class in it."""
+    path = mutant.function.split(".")
+    last = 2 if path[-2][:1].isupper() or path[-2].startswith("_") else 1
+    found: Any = importlib.import_module(".".join(["shared.ingestion", *path[:-last]]))
+    for name in path[-last:]:
+        found = inspect.getattr_static(found, name)
+    return cast("FunctionType", found.fget if isinstance(found, property) else found)
+
+
+def mutated(mutant: Mutant, original: FunctionType) -> FunctionType:
+    """The function with the text replaced, in the same module."""
+    source = textwrap.dedent(inspect.getsource(original))
+    old = mutant.old
+    assert source.count(old) == 1, f"{mutant}: found {source.count(old)} times"
+    source = source.replace("@property\n", "").replace(old, mutant.new)
+    code = compile(f"from __future__ import annotations\n{source}", "<mutant>", "exec")
+    scope = dict(original.__globals__)
+    exec(code, scope)
+    made: FunctionType = scope[original.__name__]
+    return made
+
+
+@contextmanager
+def in_place_of(original: FunctionType, mutant: FunctionType) -> Iterator[None]:
+    """Whoever holds the function runs the other code."""
+    code, original.__code__ = original.__code__, mutant.__code__
+    try:
+        yield
+    finally:
+        original.__code__ = code
+
+
+def notices(check: Callable[[int], None]) -> bool:
+    """Whether a simulation fails under one of the first seeds."""
+    for seed in range(SEEDS_MAX):
+        try:
+            check(seed)
+        except Exception:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_a_wrong_rule_is_noticed(mutant: Mutant) -> None:
+    original = target(mutant)
+    simulation = importlib.import_module(f"tests.simulation.test_{mutant.simulation}")
+    with in_place_of(original, mutated(mutant, original)):
+        assert notices(simulation.check_seed), str(mutant)
