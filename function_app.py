@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import azure.functions as func
 
-from shared import wiring, wiring_ingestion
+from shared import wiring, wiring_ingestion, wiring_notifications
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.dashboard.exchange import Reply, Request
@@ -122,6 +122,12 @@ async def process_dataset(message: func.ServiceBusMessage) -> None:
 async def telemetry_poison(message: func.QueueMessage) -> None:
     """Say what is wrong with an event."""
     messaging.poison.run(_text(message), message.id or "by-hand")
+
+
+@app.timer_trigger(arg_name="timer", schedule=settings.notifications.schedule)
+async def notifier(timer: func.TimerRequest) -> None:
+    """Tell people what happened and what lasts."""
+    await wiring_notifications.notify()
 
 
 @app.route("dashboard", methods=["GET"])

@@ -20,6 +20,7 @@ from shared.connections import (
 )
 from shared.names import NAME, UUID
 from shared.settings_ingestion import IngestionSettings, read_ingestion
+from shared.settings_notifications import NotificationSettings, read_notifications
 
 T = TypeVar("T")
 NO_SLASHES = re.compile(r"[^/]+")
@@ -89,6 +90,7 @@ class Settings:
     working_queue: str
     telemetry_queue: str
     ingestion: IngestionSettings
+    notifications: NotificationSettings
 
     def single_resource(self) -> SingleResource:
         """The resource that the settings of the original describe. Raises SettingsError."""
@@ -188,6 +190,7 @@ def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]
         working_queue=reader.text("WorkingQueue", "working"),
         telemetry_queue=reader.text("TelemetryQueue", "telemetry"),
         ingestion=read_ingestion(reader),
+        notifications=read_notifications(reader),
     )
     if settings.minimum_capacity > settings.maximum_capacity:
         reader.problems.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from shared.connections import EventHubConnection, event_hub_connection
 
@@ -14,19 +14,14 @@ if TYPE_CHECKING:
 
 EVENT_HUB = "EventHubConnection"
 APPROVAL_KEY_CHARACTERS_MIN = 32
-LOOPBACK = re.compile(r"http://(127\.0\.0\.1|localhost)(:\d{1,5})?(/\S*)?")
-HTTPS = re.compile(r"https://[A-Za-z0-9.-]+(:\d{1,5})?(/\S*)?")
 FUNCTION_APP = re.compile(
     r"/subscriptions/[^/\s]+/resourceGroups/[^/\s]+/providers/Microsoft\.Web/sites/[^/\s]+", re.I
 )
 
-WebhookStyle = Literal["cloudevents", "slack", "teams"]
-STYLES: tuple[WebhookStyle, ...] = ("cloudevents", "slack", "teams")
-
 
 @dataclass(frozen=True, slots=True)
 class BreakerSettings:
-    """When the breaker opens, for how long, and whom it tells. Durations are in seconds."""
+    """When the breaker opens, for how long, and who may close it. Durations are in seconds."""
 
     failures_max: int
     failure_ratio_max: float | None
@@ -37,13 +32,9 @@ class BreakerSettings:
     break_seconds: float
     break_seconds_max: float
     probe_events: int
-    webhook_url: str = field(repr=False)
-    """Empty: an opening is only logged."""
-    webhook_style: WebhookStyle
     approval_keys: tuple[str, ...] = field(repr=False)
     """The first signs, all are accepted. Empty: nobody is sent a link."""
     approval_valid_for: timedelta
-    app_url: str
     disables_app: str
     """Resource ID of the Function App whose function an opening disables; empty: of none."""
 
@@ -92,30 +83,10 @@ def _breaker(reader: Reader) -> BreakerSettings:
         break_seconds=reader.number("BreakerBreakSeconds", 30, 1, 86_400),
         break_seconds_max=reader.number("BreakerBreakSecondsMaximum", 900, 1, 86_400),
         probe_events=reader.whole("BreakerProbeEvents", 10, 1, 10_000),
-        webhook_url=_url(reader, "BreakerWebhookUrl"),
-        webhook_style=_style(reader, "BreakerWebhookStyle"),
         approval_keys=_keys(reader, "BreakerApprovalKey"),
         approval_valid_for=timedelta(hours=reader.number("BreakerApprovalHours", 24, 0.01, 720)),
-        app_url=_url(reader, "AppUrl").rstrip("/"),
         disables_app=_function_app(reader, "BreakerDisablesApp"),
     )
-
-
-def _url(reader: Reader, key: str) -> str:
-    """The value is not repeated: a webhook's address is a secret."""
-    url = reader.text(key, "")
-    if url and not HTTPS.fullmatch(url) and not LOOPBACK.fullmatch(url):
-        reader.problems.append(f"{key}: must be an address that begins with https://")
-    return url
-
-
-def _style(reader: Reader, key: str) -> WebhookStyle:
-    text = reader.text(key, STYLES[0])
-    for style in STYLES:
-        if text == style:
-            return style
-    reader.problems.append(f"{key} = {text!r}: must be one of {', '.join(STYLES)}")
-    return STYLES[0]
 
 
 def _keys(reader: Reader, key: str) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shared.messaging.flows.check_queues import CheckOnce
     from shared.messaging.flows.send import BatchSender
     from shared.messaging.ports import ClaimStore, Recompute
+    from shared.notifications.ports import Herald, Memories
 
 T = TypeVar("T")
 
@@ -83,6 +84,25 @@ def breaker_store() -> TableBreakerStore:
     from shared.adapters.ingestion_table_breaker import TableBreakerStore  # noqa: PLC0415  heavy
 
     return TableBreakerStore(settings().storage("AzureWebJobsStorage"), BREAKER)
+
+
+@cache
+def herald() -> Herald:
+    """The log, and the webhook where one is set."""
+    from shared.adapters.ingestion_retry import JitteredRetrying  # noqa: PLC0415
+    from shared.adapters.webhook import LogHerald, Webhook  # noqa: PLC0415  heavy to import
+
+    found = settings().notifications
+    if not found.webhook_url:
+        return LogHerald()
+    return LogHerald(Webhook(found.webhook_url, found.webhook_style, JitteredRetrying()))
+
+
+@cache
+def memories() -> Memories:
+    from shared.adapters.notifications_table import TableMemories  # noqa: PLC0415  heavy
+
+    return TableMemories(settings().storage("AzureWebJobsStorage"))
 
 
 @cache
@@ -153,9 +173,19 @@ async def close() -> None:
         await processing_sender().link.close()
     processing_sender.cache_clear()
     board.cache_clear()
+    herald.cache_clear()
     for end in before_closing:
         await end()
-    for adapter in (reader, control, permissions, store, queue_check, claims, breaker_store):
+    for adapter in (
+        reader,
+        control,
+        permissions,
+        store,
+        queue_check,
+        claims,
+        breaker_store,
+        memories,
+    ):
         if adapter.cache_info().currsize:
             await adapter().close()
         adapter.cache_clear()

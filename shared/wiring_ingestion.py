@@ -143,26 +143,16 @@ def attendant() -> Attendant:
         stream_of=stream,
         keys=[each.encode() for each in found.approval_keys],
         valid_for=found.approval_valid_for,
-        app_url=found.app_url or _own_address(),
+        app_url=wiring.settings().notifications.app_url or _own_address(),
         times=times(found),
     )
 
 
 @cache
 def announcer() -> Announcer:
-    from shared.adapters.webhook import LogAnnouncer, WebhookAnnouncer  # noqa: PLC0415  heavy
+    from shared.adapters.announcing import HeraldAnnouncer  # noqa: PLC0415  heavy
 
-    found = settings().breaker
-    webhook = None
-    if found.webhook_url:
-        webhook = WebhookAnnouncer(
-            found.webhook_url,
-            found.webhook_style,
-            wiring.BREAKER,
-            attendant().link_of,
-            retry(),
-        )
-    return LogAnnouncer(wiring.BREAKER, webhook)
+    return HeraldAnnouncer(wiring.herald(), wiring.BREAKER, attendant().link_of)
 
 
 @cache

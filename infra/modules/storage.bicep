@@ -18,7 +18,7 @@ var queueNames = [
   telemetryQueue
   '${telemetryQueue}-poison'
 ]
-var tableNames = ['Scaling', 'Claims', 'Ingestion', 'Checkpoints', 'Ownership', 'Breaker']
+var tableNames = ['Scaling', 'Claims', 'Ingestion', 'Checkpoints', 'Ownership', 'Breaker', 'Notifications']
 
 // The host keeps its locks and keys in blobs; its documentation asks for the owner of blob data.
 var roles = {

@@ -1,79 +1,75 @@
-"""Tells people of an opening through a webhook. Its address is a secret and never in a log."""
+"""Tells people through a webhook. Its address is a secret and never in a log."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
-from shared.ingestion.announcement import CONTENT_TYPES, Style, announcement, headline
-from shared.ingestion.breaker import Breaker
-from shared.ingestion.errors import AnnouncementFailed, TransientFailure
-from shared.ingestion.ports import Announcer, Retrying
+from shared.ingestion.ports import Retrying
+from shared.news import CONTENT_TYPES, News, Severity, Style, shaped
+from shared.notifications.ports import Herald, NotSent
 
 log = logging.getLogger(__name__)
 
-LinkOf = Callable[[Breaker], str]
 BUSY = 429
+LEVELS = {
+    Severity.INFO: logging.INFO,
+    Severity.WARNING: logging.WARNING,
+    Severity.ERROR: logging.ERROR,
+}
 
 
-class LogAnnouncer:
+class _Unavailable(NotSent):
+    """It may work in a moment."""
+
+
+class LogHerald:
     """Tells the log, then whoever else is to be told."""
 
-    def __init__(self, name: str, then: Announcer | None = None) -> None:
-        self._name, self._then = name, then
+    def __init__(self, then: Herald | None = None) -> None:
+        self._then = then
 
-    async def announce(self, breaker: Breaker) -> None:
-        log.error("[breaker_opened] %s", headline(self._name, breaker))
+    async def tell(self, news: News) -> None:
+        action = news.kind.replace(".", "_")
+        told = f"{news.headline}. {news.text}".rstrip()
+        fields = {"action": action, "subject": news.subject}
+        log.log(LEVELS[news.severity], "[%s] %s", action, told, extra=fields)
         if self._then is not None:
-            await self._then.announce(breaker)
+            await self._then.tell(news)
 
 
-class WebhookAnnouncer:
+class Webhook:
     """Posts to one address and nowhere else: an answer that leads elsewhere is a failure."""
 
     def __init__(
-        self,
-        url: str,
-        style: Style,
-        name: str,
-        link_of: LinkOf,
-        retry: Retrying,
-        timeout_seconds: float = 10,
+        self, url: str, style: Style, retry: Retrying, timeout_seconds: float = 10
     ) -> None:
-        self._url, self._style, self._name, self._link_of = url, style, name, link_of
-        self._retry = retry
+        self._url, self._style, self._retry = url, style, retry
+        self._host = urlsplit(url).hostname
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
 
-    async def announce(self, breaker: Breaker) -> None:
-        """Raises AnnouncementFailed, once all attempts have."""
-        body = announcement(self._style, self._name, breaker, self._link_of(breaker))
-        try:
-            await self._retry(
-                lambda: self._post(body), lambda error: isinstance(error, TransientFailure)
-            )
-        except TransientFailure as error:
-            raise AnnouncementFailed(str(error)) from None
+    async def tell(self, news: News) -> None:
+        """Raises NotSent, once all attempts have."""
+        body = json.dumps(shaped(self._style, news))
+        await self._retry(lambda: self._post(body), lambda e: isinstance(e, _Unavailable))
 
-    async def _post(self, body: dict[str, Any]) -> None:
+    async def _post(self, body: str) -> None:
         """Errors name the host only."""
-        host = urlsplit(self._url).hostname
         headers = {"Content-Type": CONTENT_TYPES[self._style]}
         try:
             async with (
                 aiohttp.ClientSession(timeout=self._timeout) as session,
                 session.post(
-                    self._url, data=json.dumps(body), headers=headers, allow_redirects=False
+                    self._url, data=body, headers=headers, allow_redirects=False
                 ) as answer,
             ):
                 status = answer.status
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise TransientFailure(f"webhook at {host}: {type(error).__name__}") from None
+            raise _Unavailable(f"webhook at {self._host}: {type(error).__name__}") from None
         if status == BUSY or status >= 500:
-            raise TransientFailure(f"webhook at {host} answered {status}")
+            raise _Unavailable(f"webhook at {self._host} answered {status}")
         if status >= 300:
-            raise AnnouncementFailed(f"webhook at {host} answered {status}; see BreakerWebhookUrl")
+            raise NotSent(f"webhook at {self._host} answered {status}; see WebhookUrl")

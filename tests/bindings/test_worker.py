@@ -34,6 +34,7 @@ NAMES = {
     "metrics_poison",
     "actions_poison",
     "log_retention",
+    "notifier",
     "dashboard",
     "resources",
     "override",
@@ -65,6 +66,7 @@ async def host(arm: ArmStandIn, azurite: Azurite) -> AsyncIterator[FunctionsHost
             "MetricCollectorSchedule": ONCE_A_YEAR,
             "ReconcilerSchedule": ONCE_A_YEAR,
             "LogRetentionSchedule": ONCE_A_YEAR,
+            "NotifierSchedule": ONCE_A_YEAR,
             "MinimumSamples": "1",
             "InstanceRatePerMinute": "",  # not known: the thresholds decide, one step at a time
         }
@@ -109,6 +111,7 @@ async def test_every_function_is_indexed_and_runs_once_for_real(
     assert (await host.invoke("actions_poison", encode_action(stale))).succeeded
     assert (await host.invoke("scaler", encode_action(stale))).succeeded
     assert (await host.invoke("log_retention")).succeeded
+    assert (await host.invoke("notifier")).succeeded
     assert arm.plan(profile.PLAN).capacity == 6
     await look_and_say(f"{host.url}/api", store)
 

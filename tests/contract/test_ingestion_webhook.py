@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 
+from shared.adapters.announcing import HeraldAnnouncer
 from shared.adapters.ingestion_retry import JitteredRetrying
-from shared.adapters.webhook import LogAnnouncer, WebhookAnnouncer
+from shared.adapters.webhook import LogHerald, Webhook
 from shared.ingestion.breaker import Breaker, Mode
 from shared.ingestion.errors import AnnouncementFailed
 from tests.builders import NOW
@@ -60,16 +61,15 @@ async def receiver() -> AsyncIterator[Receiver]:
     await runner.cleanup()
 
 
-def announcer(url: str, seconds: float = 5) -> LogAnnouncer:
-    retry = JitteredRetrying(3, 0.001, 0.001)
-    hook = WebhookAnnouncer(url, "cloudevents", "b", lambda _: "https://l", retry, seconds)
-    return LogAnnouncer("b", hook)
+def announcer(url: str, seconds: float = 5) -> HeraldAnnouncer:
+    hook = Webhook(url, "cloudevents", JitteredRetrying(3, 0.001, 0.001), seconds)
+    return HeraldAnnouncer(LogHerald(hook), "b", lambda _: "https://l")
 
 
 async def test_it_is_told_in_the_standards_content_type(receiver: Receiver) -> None:
     await announcer(receiver.url).announce(OPEN)
     (body,) = receiver.bodies
-    assert json.loads(body)["data"]["approval_url"] == "https://l"
+    assert json.loads(body)["data"]["link"] == "https://l"
     assert receiver.content_types == ["application/cloudevents+json; charset=utf-8"]
 
 

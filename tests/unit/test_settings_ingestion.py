@@ -43,9 +43,9 @@ def test_a_hub_is_found_by_connection_string_or_by_address() -> None:
         ),
         ({"IngestTailSchedule": "often"}, "IngestTailSchedule = 'often': must be 6 cron fields"),
         ({"BreakerFailureRatio": "2"}, "BreakerFailureRatio = 2: must be 0 to 1"),
-        ({"BreakerWebhookUrl": "http://hunter2"}, "BreakerWebhookUrl: must be an address that"),
-        ({"BreakerWebhookUrl": "https://a b"}, "BreakerWebhookUrl: must be an address that"),
-        ({"BreakerWebhookStyle": "fax"}, "BreakerWebhookStyle = 'fax': must be one of cloudevents"),
+        ({"WebhookUrl": "http://hunter2"}, "WebhookUrl: must be an address that"),
+        ({"WebhookUrl": "https://a b"}, "WebhookUrl: must be an address that"),
+        ({"WebhookStyle": "fax"}, "WebhookStyle = 'fax': must be one of cloudevents"),
         ({"BreakerApprovalKey": "hunter2"}, "BreakerApprovalKey: must have 32 or more random"),
         ({"BreakerDisablesApp": "my-app"}, "BreakerDisablesApp = 'my-app': must be a resource ID"),
     ],
@@ -61,7 +61,7 @@ def test_what_is_wrong_is_named_and_no_secret_is(environ: dict[str, str], said: 
 def test_secrets_do_not_show() -> None:
     environ = {
         "EventHubConnection": HUB,
-        "BreakerWebhookUrl": "https://example.org/hunter2",
+        "WebhookUrl": "https://example.org/hunter2",
         "BreakerApprovalKey": "hunter2" * 5,
     }
     assert "hunter2" not in repr(settings.load(environ))

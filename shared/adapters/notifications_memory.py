@@ -1,0 +1,31 @@
+"""What was told, in memory: the twin of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from shared.notifications.ports import Forgotten, Remembered
+from shared.notifications.telling import Key, Memory, Telling
+
+
+class MemoryMemories:
+    """See Memories."""
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self._kept: dict[Key, Memory] = {}
+        self._writes = 0
+
+    async def read(self) -> Remembered:
+        return Remembered(dict(self._kept), self._clock())
+
+    async def remember(self, telling: Telling) -> None:
+        kept = self._kept.get(telling.key)
+        if (kept.version if kept else None) != telling.memory.version:
+            raise Forgotten(telling.key)
+        self._writes += 1
+        self._kept[telling.key] = replace(telling.memory, version=str(self._writes))
+
+    async def close(self) -> None: ...

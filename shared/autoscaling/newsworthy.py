@@ -1,0 +1,88 @@
+"""What of a resource's log and state people may want to know, and what lasts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from shared.autoscaling.model import EntryKind, LogEntry, Resource, ScalingState
+from shared.news import Kind, News, Severity
+
+EVENTS = {
+    EntryKind.CONFIRMED: (Kind.SCALED, Severity.INFO),
+    EntryKind.FAILED: (Kind.SCALING_REFUSED, Severity.ERROR),
+    EntryKind.POISON: (Kind.POISON, Severity.WARNING),
+    EntryKind.OVERRIDE: (Kind.OVERRIDE, Severity.INFO),
+    EntryKind.MANUAL_CHANGE: (Kind.MANUAL_CHANGE, Severity.WARNING),
+}
+
+
+def events(lines: Iterable[LogEntry]) -> Iterator[News]:
+    """One for each line that tells of something that happened."""
+    for line in lines:
+        if line.kind not in EVENTS:
+            continue
+        kind, severity = EVENTS[line.kind]
+        changed = line.current is not None and line.current != line.desired
+        what = f"{line.current} → {line.desired}" if changed else str(line.kind).replace("_", " ")
+        yield News(
+            news_id=f"{line.resource_name}/{line.kind}/{line.entry_id}",
+            kind=kind,
+            subject=line.resource_name,
+            time=line.time,
+            headline=f"{line.resource_name}: {what}",
+            text=line.reason,
+            severity=severity,
+            data={"current": line.current, "desired": line.desired, "epoch": line.epoch},
+        )
+
+
+def conditions(
+    resource: Resource,
+    state: ScalingState,
+    lines: Sequence[LogEntry],
+    now: datetime,
+    at_maximum_minutes: float,
+) -> list[News]:
+    """What lasts at ``now``; ``lines`` are those of at least the last ``at_maximum_minutes``.
+
+    Without an id: who tells them knows when they began.
+    """
+    found = list(_stale(resource, state, now))
+    if condition := _at_maximum(resource, lines, now, at_maximum_minutes):
+        found.append(condition)
+    return found
+
+
+def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[News]:
+    """A source that never answered is stale from the first sample of another one on."""
+    seen = [history.samples[0].time for history in state.histories.values() if history.samples]
+    for name in resource.metrics:
+        history = state.histories.get(name)
+        kept = history.samples if history else ()
+        since = kept[-1].time if kept else min(seen, default=now)
+        silent_seconds = (now - since).total_seconds()
+        if silent_seconds > resource.guards.missing_for(name).after_seconds:
+            headline = f"{resource.name}: {name} has no sample for {silent_seconds / 60:.0f} min"
+            text = f"What happens meanwhile: {resource.guards.missing_for(name).then}."
+            subject = f"{resource.name}/{name}"
+            yield News("", Kind.SOURCE_STALE, subject, now, headline, text, Severity.WARNING)
+
+
+def _at_maximum(
+    resource: Resource, lines: Sequence[LogEntry], now: datetime, minutes: float
+) -> News | None:
+    """At the maximum for all of the time while the rule wanted more at the end of it."""
+    start = now - timedelta(minutes=minutes)
+    decided = [line for line in lines if line.kind is EntryKind.DECISION and line.time >= start]
+    maximum = resource.limits.maximum
+    if not decided or any((line.current or 0) < maximum for line in decided):
+        return None
+    oldest, newest = (pick(line.time for line in decided) for pick in (min, max))
+    covered = (newest - oldest).total_seconds() / 60
+    wish = max(decided, key=lambda line: line.time).candidates
+    if covered < 0.8 * minutes or not wish or wish[0].capacity < maximum:
+        return None
+    headline = f"{resource.name}: at its maximum of {maximum} for {minutes:.0f} min"
+    text = f"The rule wants {wish[0].capacity}: {wish[0].reason}"
+    return News("", Kind.AT_MAXIMUM, resource.name, now, headline, text, Severity.WARNING)

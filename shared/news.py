@@ -1,0 +1,123 @@
+"""News for people, in the shapes that receivers of webhooks take. Pure.
+
+``cloudevents`` is a CloudEvent 1.0 in structured mode (Logic Apps, Event Grid, a function of your
+own), ``slack`` what an incoming webhook of Slack takes, ``teams`` an Adaptive Card as the webhook
+of a Teams workflow takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+Style = Literal["cloudevents", "slack", "teams"]
+STYLES: tuple[str, ...] = get_args(Style)
+TYPE_PREFIX = "app-service-autoscaler"
+CONTENT_TYPES: Mapping[Style, str] = {
+    "cloudevents": "application/cloudevents+json; charset=utf-8",
+    "slack": "application/json; charset=utf-8",
+    "teams": "application/json; charset=utf-8",
+}
+
+
+class Kind(StrEnum):
+    """What happened; what lasts is told of again as ``….over``."""
+
+    SCALED = "scaled"
+    SCALING_REFUSED = "scaling.refused"
+    AT_MAXIMUM = "at.maximum"
+    SOURCE_STALE = "source.stale"
+    POISON = "message.poison"
+    OVERRIDE = "override.changed"
+    MANUAL_CHANGE = "capacity.changed.by.hand"
+    BREAKER_OPENED = "breaker.opened"
+    BREAKER_CLOSED = "breaker.closed"
+    DEAD_LETTERS = "dead.letters.growing"
+    TRENDS_FAILED = "trends.failed"
+    TREND_ALARM = "trend.alarm"
+
+
+class Severity(StrEnum):
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something that people may want to know.
+
+    ``news_id`` is the same whenever the same thing is told again. ``subject`` is
+    what it happened to. ``link`` leads to where something can be done.
+    """
+
+    news_id: str
+    kind: str
+    subject: str
+    time: datetime
+    headline: str
+    text: str = ""
+    severity: Severity = Severity.INFO
+    source: str = "/api/resources"
+    link: str = ""
+    link_text: str = "Show"
+    data: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def shaped(style: Style, news: News) -> dict[str, Any]:
+    """The body of the request."""
+    if style == "slack":
+        return _slack(news)
+    return _teams(news) if style == "teams" else _cloud_event(news)
+
+
+def stamp(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _cloud_event(news: News) -> dict[str, Any]:
+    """https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md"""
+    text = f"{news.headline}. {news.text}".rstrip()
+    return {
+        "specversion": "1.0",
+        "id": news.news_id,
+        "source": news.source,
+        "type": f"{TYPE_PREFIX}.{news.kind}.v1",
+        "subject": news.subject,
+        "time": stamp(news.time),
+        "datacontenttype": "application/json",
+        "data": {"severity": str(news.severity), "text": text, "link": news.link or None}
+        | dict(news.data),
+    }
+
+
+def _slack(news: News) -> dict[str, Any]:
+    text = f"*{_escaped(news.headline)}*\n{_escaped(news.text)}".rstrip()
+    return {"text": f"{text}\n<{news.link}|{_escaped(news.link_text)}>" if news.link else text}
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _teams(news: News) -> dict[str, Any]:
+    blocks: list[dict[str, Any]] = [
+        {"type": "TextBlock", "text": text, "wrap": True}
+        for text in (news.headline, news.text)
+        if text
+    ]
+    blocks[0]["weight"] = "Bolder"
+    card: dict[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": blocks,
+    }
+    if news.link:
+        card["actions"] = [{"type": "Action.OpenUrl", "title": news.link_text, "url": news.link}]
+    content_type = "application/vnd.microsoft.card.adaptive"
+    return {"type": "message", "attachments": [{"contentType": content_type, "content": card}]}

@@ -1,0 +1,1 @@
+"""Tells people, once and not too often, what happened and what lasts."""

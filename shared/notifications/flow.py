@@ -1,0 +1,64 @@
+"""Look everywhere, tell what is new, remember it: at least once, each time under the same id."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from shared.notifications.ports import Forgotten, Herald, Memories, NotSent, Observed, Source
+from shared.notifications.telling import (
+    Patience,
+    Telling,
+    tell_conditions,
+    tell_events,
+)
+
+log = logging.getLogger(__name__)
+
+
+async def run(
+    sources: Mapping[str, Source],
+    memories: Memories,
+    herald: Herald,
+    patience: Patience,
+    kinds: frozenset[str],
+    look_back: timedelta = timedelta(0),
+) -> int:
+    """How many news were sent. A place that cannot be looked at hides no other.
+
+    Only news of ``kinds`` are told. Sources are asked from ``look_back`` ago on, at least.
+    """
+    known = await memories.read()
+    now = known.read_at
+    since = now - max(patience.look_back, look_back)
+    seen = [await _looked(name, source, since, now) for name, source in sources.items()]
+    found = [observed for observed in seen if observed is not None]
+    events = [news for each in found for news in each.events if news.kind in kinds]
+    tellings = tell_events(events, known.memories, now, patience)
+    if len(found) == len(seen):  # what lasts is over only where everybody could be asked
+        lasting = [news for each in found for news in each.conditions if news.kind in kinds]
+        tellings += tell_conditions(lasting, known.memories, now, patience)
+    return sum([await _sent(telling, memories, herald) for telling in tellings])
+
+
+async def _looked(name: str, source: Source, since: datetime, now: datetime) -> Observed | None:
+    try:
+        return await source(since, now)
+    except Exception as error:
+        log.warning("[look_failed] %s: %s: %s", name, type(error).__name__, error)
+        return None
+
+
+async def _sent(telling: Telling, memories: Memories, herald: Herald) -> bool:
+    """Sent first, remembered then: who dies in between sends the same news again."""
+    try:
+        await herald.tell(telling.news)
+        await memories.remember(telling)
+    except NotSent as error:
+        log.warning("[notification_failed] %s: %s", telling.news.subject, error)
+        return False
+    except Forgotten:
+        log.info("[notified_twice] %s: somebody else told of it too", telling.news.subject)
+    log.info("[notified] %s: %s", telling.news.subject, telling.news.headline)
+    return True

@@ -1,0 +1,135 @@
+"""Which news are sent now: each once, and no more than one message of a kind in a while. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from shared.news import News
+
+OVERLAP = timedelta(minutes=5)
+"""A line of the log may be written so much later than its time says."""
+SEEN_MAX = 2000
+"""Ids remembered of one kind and subject: more than are told of within OVERLAP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """At most one message of a kind and subject within ``quiet``; what lasts is told again after
+    ``repeat``."""
+
+    quiet: timedelta = timedelta(minutes=15)
+    repeat: timedelta = timedelta(hours=6)
+
+    @property
+    def look_back(self) -> timedelta:
+        """How old events may be when they are told: the quiet time, and an hour of standstill."""
+        return self.quiet + OVERLAP + timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was told of one kind and subject. ``version`` is the mark of its row."""
+
+    seen: tuple[str, ...] = ()
+    """Short ids of the events that were told of late, the newest last."""
+    seen_until: datetime | None = None
+    """The time of the newest event that was told."""
+    sent_at: datetime | None = None
+    lasting_since: datetime | None = None
+    """When the condition was first told that still lasts."""
+    version: str | None = None
+
+
+Key = tuple[str, str]
+"""Kind and subject."""
+NEVER = Memory()
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """News to send, and what to remember then."""
+
+    key: Key
+    news: News
+    memory: Memory
+
+
+def tell_events(
+    found: Iterable[News], known: Mapping[Key, Memory], now: datetime, patience: Patience
+) -> list[Telling]:
+    """Events: at once, or together when the quiet time is over."""
+    by_key: dict[Key, list[News]] = defaultdict(list)
+    for news in found:
+        memory = known.get((news.kind, news.subject), NEVER)
+        if _is_new(news, memory) and _may_speak(memory, now, patience.quiet):
+            by_key[news.kind, news.subject].append(news)
+    return [_told(key, new, known.get(key, NEVER), now) for key, new in by_key.items()]
+
+
+def _is_new(news: News, memory: Memory) -> bool:
+    if memory.seen_until is None or news.time > memory.seen_until:
+        return True
+    return news.time > memory.seen_until - OVERLAP and _short(news) not in memory.seen
+
+
+def _may_speak(memory: Memory, now: datetime, pause: timedelta) -> bool:
+    return memory.sent_at is None or now >= memory.sent_at + pause
+
+
+def _told(key: Key, new: Sequence[News], memory: Memory, now: datetime) -> Telling:
+    newest = max(new, key=lambda news: news.time)
+    more = f" ({len(new) - 1} more of this kind)" if len(new) > 1 else ""
+    told = replace(newest, text=f"{newest.text}{more}", data={**newest.data, "count": len(new)})
+    until = max(newest.time, memory.seen_until or newest.time)
+    seen = (*memory.seen, *map(_short, new))[-SEEN_MAX:]
+    return Telling(key, told, replace(memory, seen=seen, seen_until=until, sent_at=now))
+
+
+def _short(news: News) -> str:
+    return hashlib.sha256(news.news_id.encode()).hexdigest()[:8]
+
+
+def tell_conditions(
+    lasting: Iterable[News], known: Mapping[Key, Memory], now: datetime, patience: Patience
+) -> list[Telling]:
+    """Conditions: when they begin, again after a while, and when they are over.
+
+    Their ids are made from when they began and when they are told.
+    """
+    present = {(news.kind, news.subject): news for news in lasting}
+    tellings = []
+    for key, news in present.items():
+        memory = known.get(key, NEVER)
+        if memory.lasting_since is None or _may_speak(memory, now, patience.repeat):
+            since = memory.lasting_since or now
+            told = replace(news, news_id=f"{_began(key, since)}/{_moment(now)}", time=now)
+            tellings.append(Telling(key, told, replace(memory, sent_at=now, lasting_since=since)))
+    over = [key for key, memory in known.items() if memory.lasting_since and key not in present]
+    return tellings + [_over(key, known[key], now) for key in over]
+
+
+def _over(key: Key, memory: Memory, now: datetime) -> Telling:
+    assert memory.lasting_since is not None
+    kind, subject = key
+    minutes = (now - memory.lasting_since).total_seconds() / 60
+    news = News(
+        news_id=f"{_began(key, memory.lasting_since)}/over",
+        kind=f"{kind}.over",
+        subject=subject,
+        time=now,
+        headline=f"{subject}: no longer {kind.replace('.', ' ')}",
+        text=f"It lasted {minutes:.0f} min.",
+    )
+    return Telling(key, news, replace(memory, sent_at=now, lasting_since=None))
+
+
+def _began(key: Key, since: datetime) -> str:
+    return f"{'/'.join(key)}/{_moment(since)}"
+
+
+def _moment(time: datetime) -> str:
+    return f"{time:%Y%m%dT%H%M%S}"

@@ -1,0 +1,69 @@
+"""The settings of what people are told, and where."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from shared.news import STYLES, Kind, Style
+
+if TYPE_CHECKING:
+    from shared.settings import Reader
+
+LOOPBACK = re.compile(r"http://(127\.0\.0\.1|localhost)(:\d{1,5})?(/\S*)?")
+HTTPS = re.compile(r"https://[A-Za-z0-9.-]+(:\d{1,5})?(/\S*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationSettings:
+    """``webhook_url`` is a secret; empty: only the log is told."""
+
+    webhook_url: str = field(repr=False)
+    webhook_style: Style
+    app_url: str
+    """Where this app answers, for links; empty: its own address in Azure."""
+    kinds: frozenset[str]
+    schedule: str
+    quiet: timedelta
+    repeat: timedelta
+    at_maximum_minutes: float
+
+
+def read_notifications(reader: Reader) -> NotificationSettings:
+    """All of them; what is wrong goes to the reader's problems."""
+    return NotificationSettings(
+        webhook_url=_url(reader, "WebhookUrl"),
+        webhook_style=_style(reader, "WebhookStyle"),
+        app_url=_url(reader, "AppUrl").rstrip("/"),
+        kinds=_kinds(reader, "Notifications"),
+        schedule=reader.schedule("NotifierSchedule", "30 * * * * *"),
+        quiet=timedelta(minutes=reader.number("NotificationQuietMinutes", 15, 0, 1440)),
+        repeat=timedelta(hours=reader.number("NotificationRepeatHours", 6, 0.01, 720)),
+        at_maximum_minutes=reader.number("AtMaximumMinutes", 30, 1, 1440),
+    )
+
+
+def _url(reader: Reader, key: str) -> str:
+    """The value is not repeated: a webhook's address is a secret."""
+    url = reader.text(key, "")
+    if url and not HTTPS.fullmatch(url) and not LOOPBACK.fullmatch(url):
+        reader.problems.append(f"{key}: must be an address that begins with https://")
+    return url
+
+
+def _style(reader: Reader, key: str) -> Style:
+    text = reader.text(key, "cloudevents")
+    if text not in STYLES:
+        reader.problems.append(f"{key} = {text!r}: must be one of {', '.join(STYLES)}")
+        return "cloudevents"
+    return text  # type: ignore[return-value]
+
+
+def _kinds(reader: Reader, key: str) -> frozenset[str]:
+    """Empty: all of them."""
+    asked = {part.strip() for part in reader.text(key, "").split(",") if part.strip()}
+    for kind in sorted(asked - set(Kind)):
+        reader.problems.append(f"{key}: {kind!r} is none of {', '.join(Kind)}")
+    return frozenset(asked or Kind)

@@ -1,0 +1,55 @@
+"""What was told is remembered: the same promises of the memory twin and of Azure Tables."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from local.azurite import Azurite
+from shared.adapters.notifications_memory import MemoryMemories
+from shared.adapters.notifications_table import TableMemories
+from shared.connections import StorageConnection
+from shared.news import Kind, News
+from shared.notifications.ports import Forgotten, Memories
+from shared.notifications.telling import Memory, Telling
+from tests.builders import NOW
+
+
+@pytest.fixture(params=["memory", "tables"])
+async def memories(request: pytest.FixtureRequest) -> AsyncIterator[Memories]:
+    if request.param == "memory":
+        yield MemoryMemories(lambda: datetime.now(UTC))
+        return
+    azurite: Azurite = request.getfixturevalue("azurite")
+    tables = TableMemories(StorageConnection("Storage", azurite.connection_string))
+    yield tables
+    await tables.close()
+
+
+def telling(subject: str, memory: Memory) -> Telling:
+    kind = Kind.SOURCE_STALE
+    return Telling((kind, subject), News("1", kind, subject, NOW, "no sample"), memory)
+
+
+async def test_what_is_remembered_is_read_back_and_written_over_one_version_only(
+    memories: Memories,
+) -> None:
+    seen = tuple(f"{number:08x}" for number in range(2000))
+    first = Memory(seen, NOW, NOW + timedelta(seconds=0.25), NOW - timedelta(days=1))
+    subject = "plan/with # ? odd \\ characters"
+    await memories.remember(telling(subject, first))
+    known = await memories.read()
+    assert abs(known.read_at - datetime.now(UTC)) < timedelta(seconds=30)
+    kept = known.memories[Kind.SOURCE_STALE, subject]
+    assert replace(kept, version=None) == first
+    over = replace(kept, lasting_since=None, seen=())
+    await memories.remember(telling(subject, over))
+    with pytest.raises(Forgotten):
+        await memories.remember(telling(subject, over))
+    with pytest.raises(Forgotten):
+        await memories.remember(telling(subject, first))
+    now = (await memories.read()).memories[Kind.SOURCE_STALE, subject]
+    assert replace(now, version=None) == replace(over, version=None)

@@ -1,0 +1,233 @@
+"""What people are told: each thing once, not too often, and what lasts until it is over."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from shared.adapters.memory import MemoryStateStore
+from shared.adapters.notifications_memory import MemoryMemories
+from shared.autoscaling.flows import news as resource_news
+from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.model import (
+    CAPACITY_METRIC,
+    EntryKind,
+    LogEntry,
+    Metric,
+    MetricValue,
+    Recommendation,
+)
+from shared.autoscaling.newsworthy import conditions, events
+from shared.news import Kind, News
+from shared.notifications import flow
+from shared.notifications.ports import NotSent, Observed
+from shared.notifications.telling import Patience
+from tests.builders import NOW, ago, resource, state
+
+MINUTE = timedelta(minutes=1)
+PATIENCE = Patience(quiet=15 * MINUTE, repeat=timedelta(hours=6))
+ALL = frozenset(Kind)
+
+
+class People:
+    """Read what they are sent; at times nobody answers."""
+
+    def __init__(self) -> None:
+        self.read: list[News] = []
+        self.away = False
+
+    async def tell(self, news: News) -> None:
+        if self.away:
+            raise NotSent("nobody there")
+        self.read.append(news)
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = NOW
+        self.people = People()
+        self.memories = MemoryMemories(lambda: self.now)
+        self.happened: list[News] = []
+        self.lasting: list[News] = []
+        self.broken = False
+
+    async def look(self, since: datetime, _now: datetime) -> Observed:
+        if self.broken:
+            raise OSError("table gone")
+        return Observed([n for n in self.happened if n.time >= since], self.lasting)
+
+    async def minute(self, minutes: float = 1) -> list[News]:
+        """Let time pass, look, and answer what people read."""
+        self.now += minutes * MINUTE
+        before = len(self.people.read)
+        sources = {"world": self.look}
+        await flow.run(sources, self.memories, self.people, PATIENCE, ALL)
+        return self.people.read[before:]
+
+    def happen(self, news_id: str, kind: Kind = Kind.SCALED, subject: str = "a") -> None:
+        self.happened.append(News(news_id, kind, subject, self.now, f"{subject} {news_id}"))
+
+
+async def test_an_event_is_told_once() -> None:
+    world = World()
+    world.happen("1")
+    assert [news.news_id for news in await world.minute()] == ["1"]
+    assert await world.minute() == []
+    assert await world.minute(60) == []
+
+
+async def test_many_of_a_kind_are_told_together_after_the_quiet_time() -> None:
+    world = World()
+    told = []
+    for number in range(14):
+        world.happen(str(number))
+        told += await world.minute()
+    assert [news.news_id for news in told] == ["0"]
+    (together,) = await world.minute(2)
+    assert together.news_id == "13"
+    assert together.data["count"] == 13
+    assert "12 more" in together.text
+
+
+async def test_kinds_and_subjects_do_not_hold_each_other_up() -> None:
+    world = World()
+    for subject in ("a", "b"):
+        for kind in (Kind.SCALED, Kind.POISON):
+            world.happen(f"{subject}{kind}", kind, subject)
+    assert len(await world.minute()) == 4
+
+
+async def test_what_was_written_late_is_told_though_its_time_has_passed() -> None:
+    world = World()
+    world.happen("new")
+    await world.minute()
+    world.happened.append(News("late", Kind.SCALED, "a", world.now - 2 * MINUTE, "late"))
+    assert [news.news_id for news in await world.minute(16)] == ["late"]
+
+
+async def test_what_did_not_arrive_is_told_again_under_the_same_id() -> None:
+    world = World()
+    world.happen("1")
+    world.people.away = True
+    assert await world.minute() == []
+    world.people.away = False
+    assert [news.news_id for news in await world.minute()] == ["1"]
+
+
+async def test_what_lasts_is_told_when_it_begins_now_and_then_and_when_it_is_over() -> None:
+    world = World()
+    lasting = News("", Kind.SOURCE_STALE, "a/backlog", NOW, "no sample")
+    world.lasting = [lasting]
+    told: list[News] = []
+    for _ in range(13 * 12):
+        told += await world.minute(5)
+    world.lasting = []
+    told += await world.minute()
+    assert await world.minute() == []
+    kinds = [news.kind for news in told]
+    assert kinds == ["source.stale"] * 3 + ["source.stale.over"]
+    assert len({news.news_id for news in told}) == 4
+    assert "It lasted 776 min" in told[-1].text
+
+
+async def test_a_place_that_cannot_be_looked_at_ends_no_condition_and_hides_no_other() -> None:
+    world = World()
+    world.lasting = [News("", Kind.SOURCE_STALE, "a/backlog", NOW, "no sample")]
+    await world.minute()
+    world.broken = True
+
+    async def other(_since: datetime, now: datetime) -> Observed:
+        return Observed([News("x", Kind.POISON, "b", now, "poison")])
+
+    sources = {"world": world.look, "other": other}
+    sent = await flow.run(sources, world.memories, world.people, PATIENCE, ALL)
+    assert sent == 1
+    assert [news.kind for news in world.people.read] == ["source.stale", "message.poison"]
+
+
+async def test_kinds_that_nobody_asked_for_are_not_told() -> None:
+    world = World()
+    world.happen("1")
+    asked = frozenset({Kind.POISON})
+    sources = {"world": world.look}
+    assert await flow.run(sources, world.memories, world.people, PATIENCE, asked) == 0
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_whatever_happens_everything_is_accounted_for_and_nobody_is_flooded(
+    seed: int,
+) -> None:
+    rng, world, made = random.Random(seed), World(), Counter[str]()
+    for number in range(300):
+        if rng.random() < 0.4:
+            subject = rng.choice("ab")
+            world.happen(str(number), Kind.SCALED, subject)
+            made[subject] += 1
+        world.people.away = rng.random() < 0.2
+        world.broken = rng.random() < 0.1
+        await world.minute(rng.choice([0.5, 1, 3]))
+    world.people.away = world.broken = False
+    for _ in range(40):
+        await world.minute()
+    told = Counter[str]()
+    for news in world.people.read:
+        told[news.subject] += int(news.data["count"])
+    assert told == made
+    for subject in "ab":
+        times = [news.time for news in world.people.read if news.subject == subject]
+        spans = (world.now - NOW) / PATIENCE.quiet
+        assert len(times) <= spans + 1
+
+
+# --- what a resource has to tell --------------------------------------------------------------
+
+
+def line(kind: EntryKind, seconds_ago: float = 0, **changes: object) -> LogEntry:
+    wish = Recommendation(9, "much is waiting", "rule")
+    fields: dict[str, object] = {"current": 5, "desired": 5, "candidates": (wish,)}
+    entry = LogEntry("plan-1", ago(seconds_ago), kind, f"{kind}-{seconds_ago}", "because")
+    return replace(entry, **{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_events_of_the_log_in_words() -> None:
+    lines = [
+        line(EntryKind.DECISION),
+        line(EntryKind.CONFIRMED, current=2, desired=3),
+        line(EntryKind.FAILED, current=3, desired=4),
+        line(EntryKind.DEFERRED),
+    ]
+    told = {news.kind: news.headline for news in events(lines)}
+    assert told == {"scaled": "plan-1: 2 → 3", "scaling.refused": "plan-1: 3 → 4"}
+
+
+def kinds_of(lines: list[LogEntry]) -> list[str]:
+    found = conditions(resource(), state([1]), lines, NOW, 30)
+    return [news.kind for news in found]
+
+
+def test_at_the_maximum_for_long_and_wanting_more() -> None:
+    always = [line(EntryKind.DECISION, seconds) for seconds in range(0, 1800, 60)]
+    assert kinds_of(always) == ["at.maximum"]
+    assert kinds_of(always[:15]) == []  # not for long enough
+    content = [replace(each, candidates=(Recommendation(4, "less"),)) for each in always]
+    assert kinds_of(content) == []
+    dipped = [*always[:10], replace(always[10], current=4), *always[11:]]
+    assert kinds_of(dipped) == []
+
+
+async def test_a_source_without_samples_is_told_and_poison_without_a_resource_too() -> None:
+    clock = {"now": NOW}
+    store = MemoryStateStore(lambda: clock["now"])
+    workers = resource()
+    for name in (CAPACITY_METRIC, "backlog"):
+        sent = Metric("plan-1", name, MetricValue(NOW, 2))
+        await scaling_logic.run(sent, {"plan-1": workers}, store)
+    await store.record(LogEntry("!poison", NOW, EntryKind.POISON, "p-1", "not JSON"))
+    later = NOW + 10 * MINUTE
+    happened, lasting = await resource_news.run([workers], store, NOW, later, 30)
+    assert [(news.kind, news.subject) for news in happened] == [("message.poison", "!poison")]
+    assert [(news.kind, news.subject) for news in lasting] == [("source.stale", "plan-1/backlog")]
