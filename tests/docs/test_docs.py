@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from shared.autoscaling.decide import decide
 from shared.autoscaling.model import EntryKind
 from shared.autoscaling.validation import problems
 from shared.ingestion.decoding import decode
+from shared.news import Kind
 from tests.builders import NOW, resource, state
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +28,9 @@ RULES = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
 EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
 OF_THE_HOST = {"FUNCTIONS_WORKER_RUNTIME"}
 NOT_INSTALLED_HERE = ("func ", "az ")
+
+
+TOLD = set(Kind) - {Kind.DEAD_LETTERS, Kind.TRENDS_FAILED, Kind.TREND_ALARM}
 
 
 class Asked(dict[str, str]):
@@ -132,9 +137,13 @@ def test_the_rules_of_the_rules_page_decide() -> None:
     assert decide(resource(policy=names["relative"]), state(), NOW).desired == 2
 
 
-def test_operations_explains_every_kind_of_log_entry() -> None:
+@pytest.mark.parametrize(
+    ("heading", "kinds"), [("The decision log", EntryKind), ("Notifications", TOLD)]
+)
+def test_operations_explains_every_kind(heading: str, kinds: Iterable[str]) -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == {str(k) for k in EntryKind}
+    section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| `([\w.]+)` \|", section, re.MULTILINE)) == {str(k) for k in kinds}
 
 
 def test_development_files_are_not_deployed() -> None:
