@@ -27,10 +27,12 @@ from shared.ingestion.readings import Interests, Wanted
 from shared.settings_ingestion import BreakerSettings, IngestionSettings
 
 if TYPE_CHECKING:
+    from shared.adapters.consumption_switch import AppSettingSwitch
     from shared.adapters.event_hubs import EventHubReader
     from shared.adapters.ingestion_sender import StorageQueueSender
     from shared.adapters.ingestion_table import TableIngestionStore
-    from shared.ingestion.ports import Announcer, ConsumptionSwitch, Retrying
+    from shared.adapters.no_switch import NoSwitch
+    from shared.ingestion.ports import Announcer, Retrying
 
 STORAGE = "AzureWebJobsStorage"
 QUEUE = "metrics"
@@ -152,14 +154,24 @@ def attendant() -> Attendant:
 def announcer() -> Announcer:
     from shared.adapters.announcing import HeraldAnnouncer  # noqa: PLC0415  heavy
 
-    return HeraldAnnouncer(wiring.herald(), wiring.BREAKER, attendant().link_of)
+    announcer = HeraldAnnouncer(wiring.herald(), wiring.BREAKER, attendant().link_of)
+    if not settings().breaker.disables_app:
+        return announcer
+    from shared.adapters.consumption_switch import SwitchingAnnouncer  # noqa: PLC0415  heavy
+
+    return SwitchingAnnouncer(announcer, switch())
 
 
 @cache
-def switch() -> ConsumptionSwitch:
-    from shared.adapters.consumption_switch import NoSwitch  # noqa: PLC0415
+def switch() -> AppSettingSwitch | NoSwitch:
+    from shared.adapters.no_switch import NoSwitch  # noqa: PLC0415
 
-    return NoSwitch()
+    app = settings().breaker.disables_app
+    if not app:
+        return NoSwitch()
+    from shared.adapters.consumption_switch import AppSettingSwitch  # noqa: PLC0415  heavy
+
+    return AppSettingSwitch(app, wiring.BREAKER, wiring.settings().arm_endpoint)
 
 
 def rule(found: BreakerSettings) -> TripRule:
@@ -189,7 +201,7 @@ def _own_address() -> str:
 
 async def close() -> None:
     """Close what was opened; registered with ``wiring``, which closes the rest."""
-    for adapter in (store, sender):
+    for adapter in (store, sender, switch):
         if adapter.cache_info().currsize:
             await adapter().close()
     for cached in (
