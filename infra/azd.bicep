@@ -10,6 +10,13 @@ param planId string
 param topic string
 param subscription string
 param serviceBusNamespaceId string = ''
+param settings object = {}
+
+@secure()
+param secretSettings object = {}
+
+param eventHub bool = false
+param alertEmails string[] = []
 
 var tags = { 'azd-env-name': environmentName }
 
@@ -28,6 +35,10 @@ module autoscaler 'main.bicep' = {
     topic: topic
     subscription: subscription
     serviceBusNamespaceId: serviceBusNamespaceId
+    settings: settings
+    secretSettings: secretSettings
+    eventHub: eventHub
+    alertEmails: alertEmails
     tags: tags
   }
 }

@@ -150,6 +150,14 @@ def test_queues_and_tables_are_those_that_the_app_uses() -> None:
     assert set(STORAGE.named("tableNames").value) == tables
 
 
+@pytest.mark.parametrize("page", ["deployment.md", "security.md"])
+def test_settings_that_the_pages_name_are_settings(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    named = set(re.findall(r"`((?:[A-Z][a-z]+){2,})(?:__\w+)?`", text))
+    assert named <= set(EXAMPLE)
+    assert named
+
+
 def queue_facts(declared: Declaration) -> QueueFacts:
     properties = declared.value["properties"]
     days = re.fullmatch(r"P(\d)D", properties.get("duplicateDetectionHistoryTimeWindow", ""))
