@@ -40,6 +40,15 @@ class BreakerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class BalancingSettings:
+    """How processors outside the Functions trigger share the partitions. In seconds."""
+
+    renew_seconds: float
+    expire_seconds: float
+    cycle_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class IngestionSettings:
     """``hub`` is None where no event hub is listened to."""
 
@@ -48,6 +57,7 @@ class IngestionSettings:
     consumer_group: str
     read_back_consumer_group: str
     tail_schedule: str
+    balancing: BalancingSettings
     breaker: BreakerSettings
 
 
@@ -62,6 +72,7 @@ def read_ingestion(reader: Reader) -> IngestionSettings:
         consumer_group=reader.text("EventHubConsumerGroup", "$Default"),
         read_back_consumer_group=reader.text("EventHubReadBackConsumerGroup", "readback"),
         tail_schedule=reader.schedule("IngestTailSchedule", "0 * * * * *"),
+        balancing=_balancing(reader),
         breaker=_breaker(reader),
     )
     if settings.hub and settings.consumer_group == settings.read_back_consumer_group:
@@ -70,6 +81,21 @@ def read_ingestion(reader: Reader) -> IngestionSettings:
             "another than EventHubConsumerGroup, which the trigger has for itself"
         )
     return settings
+
+
+def _balancing(reader: Reader) -> BalancingSettings:
+    found = BalancingSettings(
+        renew_seconds=reader.number("OwnershipRenewSeconds", 10, 0.1, 600),
+        expire_seconds=reader.number("OwnershipExpireSeconds", 30, 1, 3600),
+        cycle_seconds=reader.number("BalancingSeconds", 5, 0.1, 600),
+    )
+    if found.expire_seconds <= found.renew_seconds + found.cycle_seconds:
+        reader.problems.append(
+            f"OwnershipExpireSeconds = {found.expire_seconds:g}: must be more than "
+            f"OwnershipRenewSeconds + BalancingSeconds = "
+            f"{found.renew_seconds + found.cycle_seconds:g}, or nobody renews in time"
+        )
+    return found
 
 
 def _breaker(reader: Reader) -> BreakerSettings:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shared.adapters.ingestion_sender import StorageQueueSender
     from shared.adapters.ingestion_table import TableIngestionStore
     from shared.adapters.no_switch import NoSwitch
-    from shared.ingestion.ports import Announcer, Retrying
+    from shared.ingestion.ports import Announcer, Handler, Retrying
 
 STORAGE = "AzureWebJobsStorage"
 QUEUE = "metrics"
@@ -59,12 +59,20 @@ def stream(partition_id: str) -> Stream:
 def line(partition_id: str) -> Line:
     """All that a batch of this partition passes through."""
     of = stream(partition_id)
+    return line_of(of, Writer(instance()), handler(of))
+
+
+def handler(of: Stream) -> Handler:
+    return MetricHandler(of, interests_of(wiring.resources().values()))
+
+
+def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
     consumer = Consumer(
         stream=of,
-        writer=Writer(instance()),
+        writer=writer,
         store=store(),
         hub=hub(),
-        handle=MetricHandler(of, interests_of(wiring.resources().values())),
+        handle=handle,
         retry=retry(),
         together=side_by_side(LANES_MAX),
         new_txid=lambda: uuid.uuid4().hex,

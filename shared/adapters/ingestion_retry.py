@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -55,3 +56,9 @@ class JitteredRetrying:
             return isinstance(error, Exception) and worth(error)
 
         return await self._retrying.copy(retry=retry_if_exception(worth_it))(again)
+
+
+async def pause(failures: int) -> None:
+    """A random part of half a second, doubled with each failure in a row up to half a minute."""
+    longest = min(0.5 * 2 ** min(failures, 10), 30)
+    await asyncio.sleep(random.uniform(longest / 4, longest))  # noqa: S311 - not for secrets
