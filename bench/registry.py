@@ -11,7 +11,16 @@ from importlib import import_module
 
 from bench.measurement import Measurement
 
-GROUPS = ("decide", "round_trips", "collect", "host", "backtest", "messaging", "cold_start")
+GROUPS = (
+    "decide",
+    "round_trips",
+    "collect",
+    "host",
+    "backtest",
+    "messaging",
+    "cold_start",
+    "ingest",
+)
 
 
 def unknown(names: Iterable[str]) -> Sequence[str]:

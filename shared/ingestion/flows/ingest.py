@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from shared.ingestion.errors import BreakerOpen, Fenced, StoreUnavailable
 from shared.ingestion.flows import outbox, process_batch
@@ -44,16 +45,19 @@ class Calls:
     last_error: str = ""
 
     def of(self, handle: Handler) -> Handler:
+        elapsed, slow_seconds = self.elapsed, self.slow_seconds
+
         async def counted(event: Event) -> Effect:
-            began = self.elapsed()
+            began = elapsed()
             try:
                 effect = await handle(event)
-                self.successes += 1
             except Exception as error:
                 self.fail(error)
                 raise
             finally:
-                self.slow += self.elapsed() - began > self.slow_seconds
+                if elapsed() - began > slow_seconds:
+                    self.slow += 1
+            self.successes += 1
             return effect
 
         return counted
@@ -68,7 +72,7 @@ async def run(events: Sequence[Event], line: Line) -> None:
 
     While the breaker probes, events pass a few at a time, each few reported before the next.
     """
-    left = sorted(events, key=lambda event: event.sequence)
+    left = sorted(events, key=attrgetter("sequence"))
     while left:
         gate = await line.guard.admit(line.consumer.stream.partition_id)
         if gate.shut:

@@ -1,0 +1,131 @@
+"""ingest: what the breaker and the understanding of events cost, without any input or output."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import count
+
+from bench.measurement import Measurement
+from bench.repeats import calls_per_second, medians
+from shared.adapters.ingestion_memory import (
+    MemoryBreakerStore,
+    MemoryHubReader,
+    MemoryIngestionStore,
+)
+from shared.adapters.ingestion_retry import JitteredRetrying
+from shared.ingestion.accounting import Writer
+from shared.ingestion.azure_monitor import key
+from shared.ingestion.breaker import Breaker
+from shared.ingestion.decoding import decode
+from shared.ingestion.flows import ingest, process_batch
+from shared.ingestion.flows.guard import BreakerGuard
+from shared.ingestion.flows.ingest import Line
+from shared.ingestion.flows.process_batch import Consumer
+from shared.ingestion.flows.settle import side_by_side
+from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
+from shared.ingestion.readings import Interests, Wanted
+
+BATCH_EVENTS = 100
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+BUS = "/subscriptions/0/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces/bus"
+
+
+def measure(repeats: int = 9, batches: int = 100, calls: int = 1_000) -> Iterator[Measurement]:
+    """Microseconds an event that the breaker adds, and how fast events are understood."""
+    with_breaker, without = asyncio.run(_breaker(repeats, batches))
+    yield Measurement(
+        "ingest.breaker_overhead",
+        with_breaker - without,
+        "µs/event",
+        without,
+        "≤ 2 µs",
+        f"batches of {BATCH_EVENTS} on memory twins; baseline: an event without the breaker",
+    )
+    body = _records(BATCH_EVENTS)
+    interests = Interests(monitored={key(BUS, "ActiveMessages"): (Wanted("workers", "backlog"),)})
+    decoded, parsed = calls_per_second(
+        (lambda: decode(body, interests), lambda: json.loads(body)),
+        repeats=repeats,
+        calls=calls,
+    )
+    yield Measurement(
+        "ingest.azure_monitor_records",
+        decoded * BATCH_EVENTS,
+        "records/s",
+        parsed * BATCH_EVENTS,
+        note=f"{BATCH_EVENTS} records an event, one in ten asked for; baseline: json.loads alone",
+    )
+
+
+async def _breaker(repeats: int, batches: int) -> Sequence[float]:
+    runs: list[Callable[[], Awaitable[float]]] = [
+        partial(_microseconds, batches, guarded=True),
+        partial(_microseconds, batches, guarded=False),
+    ]
+    return await medians(runs, repeats=repeats)
+
+
+async def _microseconds(batches: int, *, guarded: bool) -> float:
+    """Of the processor for an event, over so many batches of a fresh stream."""
+    line = _line()
+    given = [_batch(number) for number in range(batches)]
+    began = time.process_time()
+    for events in given:
+        if guarded:
+            await ingest.run(events, line)
+        else:
+            ingest.tell(line, await process_batch.run(events, line.consumer))
+            await ingest.drain(line)
+    return (time.process_time() - began) / (batches * BATCH_EVENTS) * 1e6
+
+
+class _Nobody:
+    async def send(self, messages: Sequence[OutboxMessage]) -> None: ...
+
+    async def announce(self, breaker: Breaker) -> None: ...
+
+
+async def _handle(event: Event) -> Effect:
+    return Effect(event.sequence)
+
+
+def _line() -> Line:
+    txids = count()
+    consumer = Consumer(
+        Stream("ns", "hub", "$Default", "0"),
+        Writer("bench"),
+        MemoryIngestionStore(lambda: NOW),
+        MemoryHubReader(),
+        _handle,
+        JitteredRetrying(),
+        side_by_side(16),
+        lambda: f"t{next(txids)}",
+    )
+    guard = BreakerGuard("bench", MemoryBreakerStore(lambda: NOW), _Nobody())
+    return Line(consumer, guard, _Nobody(), time.perf_counter)
+
+
+def _batch(number: int) -> list[Event]:
+    first = number * BATCH_EVENTS
+    return [Event(first + n, str(first + n), NOW, b"{}") for n in range(BATCH_EVENTS)]
+
+
+def _records(records: int) -> bytes:
+    """As Azure Monitor streams them; one in ten is of the metric that is asked for."""
+    each = {
+        "count": 4,
+        "total": 126,
+        "minimum": 0,
+        "maximum": 63,
+        "average": 31.5,
+        "resourceId": BUS.upper(),
+        "time": "2026-03-01T11:59:00.0000000Z",
+        "timeGrain": "PT1M",
+    }
+    names = ["ActiveMessages" if n % 10 == 0 else f"Other{n}" for n in range(records)]
+    return json.dumps({"records": [{**each, "metricName": name} for name in names]}).encode()
