@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -222,7 +221,7 @@ def _move(
 
 
 def _fields(value: Checkpoint | DeadLetter | Gap) -> dict[str, Any]:
-    return asdict(value)
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def _rows(stream: Stream, commit: Commit) -> dict[Table, list[dict[str, Any]]]:

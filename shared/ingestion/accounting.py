@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from operator import itemgetter
+from typing import NamedTuple
 
 from shared.ingestion.errors import AccountingBroken, Fenced
 from shared.ingestion.model import (
@@ -49,25 +51,18 @@ class Writer:
     epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+_FIRST = itemgetter(0)
+
+
+class _Entry(NamedTuple):
     """A gap or an outcome, and where the checkpoint stands once it is written."""
 
-    what: Outcome | Gap
     first: int
+    last: int
+    what: Outcome | Gap
     event: Event | None
-
-    @property
-    def last(self) -> int:
-        return self.what.last if isinstance(self.what, Gap) else self.what.sequence
-
-    @property
-    def rows(self) -> int:
-        return 1 if isinstance(self.what, Gap) else self.what.rows
-
-    @property
-    def size_bytes(self) -> int:
-        return ROW_OVERHEAD_BYTES if isinstance(self.what, Gap) else self.what.size_bytes
+    rows: int
+    size_bytes: int
 
 
 def plan_commits(
@@ -110,41 +105,44 @@ def _entries(
 ) -> Iterator[_Entry]:
     by_sequence = {event.sequence: event for event in events}
     for gap in gaps:
-        yield _Entry(gap, gap.first, None)
+        yield _Entry(gap.first, gap.last, gap, None, 1, ROW_OVERHEAD_BYTES)
     for outcome in outcomes:
         event = by_sequence.get(outcome.sequence)
         if event is None:
             raise AccountingBroken(f"{outcome.sequence} has an outcome and never came")
-        yield _Entry(_fitting(outcome, event, now, limits), outcome.sequence, event)
+        entry = _entry(outcome, event)
+        yield entry if _fits(entry, limits) else _entry(_fitting(entry, event, now, limits), event)
 
 
-def _fitting(outcome: Outcome, event: Event, now: datetime, limits: CommitLimits) -> Outcome:
-    """The outcome, or a dead letter that fits where it would never be written."""
-    if _fits(outcome, limits):
-        return outcome
-    if isinstance(outcome, DeadLetter):
-        return replace(outcome, body=None, error=outcome.error[:1000])
+def _entry(outcome: Outcome, event: Event) -> _Entry:
+    number = outcome.sequence
+    return _Entry(number, number, outcome, event, outcome.rows, outcome.size_bytes)
+
+
+def _fits(entry: _Entry, limits: CommitLimits) -> bool:
+    """Whether a transaction takes it, besides a row for the checkpoint."""
+    if entry.rows >= limits.rows_max or entry.size_bytes > limits.effect_bytes_max:
+        return False
+    if entry.size_bytes <= limits.row_bytes_max:  # then so is each of its rows
+        return True
+    return isinstance(entry.what, Gap) or entry.what.row_bytes_max <= limits.row_bytes_max
+
+
+def _fitting(entry: _Entry, event: Event, now: datetime, limits: CommitLimits) -> Outcome:
+    """The dead letter that fits, of what would never be written."""
+    if isinstance(entry.what, DeadLetter):
+        return replace(entry.what, body=None, error=entry.what.error[:1000])
     error = (
-        f"{outcome.rows} rows of {outcome.size_bytes} bytes, up to {outcome.row_bytes_max} in one, "
-        f"exceed a transaction of {limits.rows_max - 1} rows and {limits.effect_bytes_max} bytes, "
+        f"{entry.rows} rows of {entry.size_bytes} bytes exceed a transaction of "
+        f"{limits.rows_max - 1} rows and {limits.effect_bytes_max} bytes, "
         f"{limits.row_bytes_max} in one"
     )
     return dead_letter(event, FailureKind.TOO_LARGE, error, now)
 
 
-def _fits(outcome: Outcome, limits: CommitLimits) -> bool:
-    """Whether a transaction takes it, besides a row for the checkpoint."""
-    if outcome.rows >= limits.rows_max:
-        return False
-    size_bytes = outcome.size_bytes  # not below what any of its rows has
-    if size_bytes <= min(limits.row_bytes_max, limits.effect_bytes_max):
-        return True
-    return size_bytes <= limits.effect_bytes_max and outcome.row_bytes_max <= limits.row_bytes_max
-
-
 def _in_order(start: Checkpoint, entries: Iterable[_Entry]) -> list[_Entry]:
     """The entries by number. Raises AccountingBroken where a number is left out or comes twice."""
-    ordered = sorted(entries, key=lambda entry: entry.first)
+    ordered = sorted(entries, key=_FIRST)
     expected = start.sequence + 1
     for entry in ordered:
         if entry.first != expected or entry.last < entry.first:

@@ -98,8 +98,12 @@ class Effect:
     @property
     def size_bytes(self) -> int:
         """At most so many bytes on the wire."""
-        texts = [_text_bytes_max(message.body) for message in self.messages]
-        return _text_bytes_max(self.value or "") + sum(texts) + self.rows * ROW_OVERHEAD_BYTES
+        size_bytes = self.rows * ROW_OVERHEAD_BYTES
+        if self.value is not None:
+            size_bytes += _text_bytes_max(self.value)
+        for message in self.messages:
+            size_bytes += _text_bytes_max(message.body)
+        return size_bytes
 
     @property
     def row_bytes_max(self) -> int:

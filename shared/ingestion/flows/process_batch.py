@@ -70,7 +70,8 @@ async def run(events: Sequence[Event], consumer: Consumer) -> Report:
     made until then stand, and the same batch goes on from there. Raises Fenced, StreamRecreated.
     """
     newest = max([event.sequence for event in events], default=-1)
-    return await _account(events, newest, consumer)
+    saved = await consumer.store.load(consumer.stream)
+    return await _account(events, newest, consumer, saved)
 
 
 async def sweep(consumer: Consumer) -> Report:
@@ -85,24 +86,26 @@ async def sweep(consumer: Consumer) -> Report:
     last_enqueued = await consumer.hub.last_enqueued(consumer.stream)
     if tail(saved.checkpoint, last_enqueued) is None:
         return Report(checkpoint=saved.checkpoint)
-    return await _account((), last_enqueued, consumer)
+    saved = await consumer.store.load(consumer.stream)  # later than the events, for a gap's time
+    return await _account((), last_enqueued, consumer, saved)
 
 
-async def _account(events: Sequence[Event], newest: int, consumer: Consumer) -> Report:
+async def _account(
+    events: Sequence[Event], newest: int, consumer: Consumer, saved: Saved
+) -> Report:
+    """Pass by pass, each from where the last one's commit left the checkpoint."""
     report, settled, races = Report(), Settled(), 0
-    while True:
-        saved = await consumer.store.load(consumer.stream)
-        step = await _next_pass(saved, events, newest, consumer, report)
-        if step is None:
-            report.checkpoint = saved.checkpoint
-            return report
+    while step := await _next_pass(saved, events, newest, consumer, report):
         try:
-            await _process(saved, step, consumer, settled, report)
+            saved = await _process(saved, step, consumer, settled, report)
             races = 0
         except CommitRefused:
             races += 1
             if races == RACES_MAX:
                 raise
+            saved = await consumer.store.load(consumer.stream)
+    report.checkpoint = saved.checkpoint
+    return report
 
 
 async def _next_pass(
@@ -142,7 +145,7 @@ def _first(events: Sequence[Event]) -> Checkpoint:
 
 async def _process(
     saved: Saved, step: _Pass, consumer: Consumer, settled: Settled, report: Report
-) -> None:
+) -> Saved:
     """Handle and commit; what comes before a failure that holds the partition is committed."""
     settled.held.clear()
     await settle(
@@ -168,6 +171,7 @@ async def _process(
         report.add(commit)
     if settled.held:
         raise settled.held[min(settled.held)]
+    return saved
 
 
 async def _write(saved: Saved, commit: Commit, consumer: Consumer) -> Saved:
