@@ -20,6 +20,7 @@ GROUPS = (
     "messaging",
     "cold_start",
     "ingest",
+    "ingestion",
 )
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Dialect,
     Row,
     Table,
     and_,
@@ -21,6 +24,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.exc import DataError, IntegrityError
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from shared.adapters.ingestion_sql_schema import (
     NAMES,
@@ -32,7 +36,7 @@ from shared.adapters.ingestion_sql_schema import (
     server_now,
 )
 from shared.adapters.sql import Sql, refused
-from shared.ingestion.accounting import check_epoch, check_number
+from shared.ingestion.accounting import CommitLimits, check_epoch, check_number
 from shared.ingestion.errors import AccountingBroken, CommitRefused
 from shared.ingestion.model import (
     Checkpoint,
@@ -50,6 +54,10 @@ TakePart = Callable[[Connection, Stream, Sequence[Effect]], None]
 """Writes what else the effects lead to, into tables of its own, in the transaction that accounts
 for them: both stand or neither does. It neither commits nor rolls back. What it raises undoes the
 transaction and holds the partition."""
+
+
+LIMITS = CommitLimits(rows_max=10_000, size_bytes_max=32_000_000, row_bytes_max=16_000_000)
+"""What one transaction may take: for the consumer of such a store."""
 
 
 def _of_stream(table: Table) -> ColumnElement[bool]:
@@ -262,10 +270,32 @@ def _insert_rows(connection: Connection, rows: dict[Table, list[dict[str, Any]]]
     """Raises AccountingBroken for a row that is there already, or that no table takes."""
     try:
         for table, values in rows.items():
-            if values:
+            if values and table in _PLAIN:
+                connection.exec_driver_sql(*_spoken(table, connection.dialect, values))
+            elif values:
                 connection.execute(insert(table), values)
     except (IntegrityError, DataError) as error:
         raise AccountingBroken(refused(error)) from error
+
+
+_PLAIN = (effects, outbox)
+"""Tables of numbers and text, which the driver takes as they are: there are rows for each event."""
+
+
+def _spoken(table: Table, dialect: Dialect, values: Sequence[dict[str, Any]]) -> tuple[str, Any]:
+    """The insert in the driver's own words: the same in half the time."""
+    text, order = _insert_text(table, dialect)
+    return text, values if order is None else [order(row) for row in values]
+
+
+@lru_cache
+def _insert_text(
+    table: Table, dialect: Dialect
+) -> tuple[str, Callable[[dict[str, Any]], tuple[Any, ...]] | None]:
+    """The statement, and what puts a row into its order (None where it has names)."""
+    compiled = insert(table).compile(dialect=dialect, column_keys=list(table.c.keys()))
+    names = compiled.positiontup if isinstance(compiled, SQLCompiler) else None
+    return str(compiled), itemgetter(*names) if names else None
 
 
 def _end(connection: Connection, stored: StoredDeadLetter) -> None:

@@ -1,0 +1,254 @@
+"""ingestion: events a second with every guarantee, each beside what its store can do alone.
+
+``python -m bench.groups.ingestion 1000000`` measures the cost per event up to so many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+from azure.data.tables.aio import TableClient
+
+from bench.ingestion_rig import (
+    SQL_LIMITS,
+    TABLE_LIMITS,
+    consumer,
+    events,
+    new_stream,
+    planned,
+    sqlite_store,
+    table_store,
+    write_all,
+)
+from bench.lean_transport import lean_transport
+from bench.measurement import Measurement
+from bench.repeats import medians
+from shared.adapters.ingestion_memory import MemoryBreakerStore, MemoryIngestionStore
+from shared.adapters.ingestion_table import TABLE_NAME, TableIngestionStore
+from shared.adapters.ingestion_table_rows import checkpoint_row, commit_rows
+from shared.connections import StorageConnection
+from shared.ingestion.accounting import CommitLimits
+from shared.ingestion.breaker import Breaker
+from shared.ingestion.flows import ingest
+from shared.ingestion.flows.guard import BreakerGuard
+from shared.ingestion.flows.process_batch import run
+from shared.ingestion.model import Commit, Event, OutboxMessage, Stream
+from shared.ingestion.ports import IngestionStore
+
+BATCH = 100
+TABLE_BATCH = 99
+"""With the checkpoint's row as many as a transaction takes."""
+PLANNED = "baseline: the same transactions by the store alone, planned before the clock runs"
+DRIVER = "baseline: the same rows by the driver alone, in one transaction a batch"
+COUNTS = (1_000, 10_000, 100_000)
+COST_EVENTS = 2_000
+CREATE = "CREATE TABLE Bare (a, b, c, d, n, value, PRIMARY KEY (a, b, c, d, n)) WITHOUT ROWID"
+
+
+def measure(
+    repeats: int = 5, batches: int = 40, counts: Sequence[int] = COUNTS
+) -> Iterator[Measurement]:
+    """SQLite, then Table Storage (Azurite), then what does not depend on a store."""
+    yield from asyncio.run(_sqlite(repeats, batches))
+    yield from asyncio.run(_tables(repeats, max(batches // 8, 2)))
+    yield from asyncio.run(_costs(counts))
+    yield asyncio.run(_breaker(repeats, batches))
+
+
+# --- events a second --------------------------------------------------------------------------
+
+
+async def _sqlite(repeats: int, batches: int) -> list[Measurement]:
+    async with sqlite_store() as (store, path):
+        await store.load(new_stream())  # the tables are made by whoever comes first
+        guarded, alone, driver = await medians(
+            [
+                lambda: _guarded(store, batches, BATCH, SQL_LIMITS),
+                lambda: _alone(store, batches, BATCH, SQL_LIMITS),
+                lambda: _by_driver(path, batches),
+            ],
+            repeats=repeats,
+        )
+    return [
+        Measurement(
+            "ingestion.sqlite", guarded, "events/s", alone, "≥ 40,000; ratio ≥ 0.8", PLANNED
+        ),
+        Measurement("ingestion.sqlite_store", alone, "events/s", driver, "", DRIVER),
+    ]
+
+
+async def _tables(repeats: int, batches: int) -> list[Measurement]:
+    async with table_store() as (store, connection):
+        await write_all(store, new_stream(), planned([events(1)], TABLE_LIMITS))
+        guarded, alone, commit_ms, bare_ms = await medians(
+            [
+                lambda: _guarded(store, batches, TABLE_BATCH, TABLE_LIMITS),
+                lambda: _alone(store, batches, TABLE_BATCH, TABLE_LIMITS),
+                lambda: _commit_ms(store, batches),
+                lambda: _transaction_ms(connection, batches),
+            ],
+            repeats=repeats,
+        )
+    bare = "baseline: a transaction of the same 100 rows by the client alone"
+    return [
+        Measurement("ingestion.table", guarded, "events/s", alone, "ratio ≥ 0.8", PLANNED),
+        Measurement("ingestion.table_commit", commit_ms, "ms", bare_ms, "ratio ≤ 1.2", bare),
+    ]
+
+
+async def _guarded(store: IngestionStore, batches: int, size: int, limits: CommitLimits) -> float:
+    """Events a second through the whole flow."""
+    each, reader = _batches(batches, size), consumer(store, new_stream(), limits)
+
+    async def work() -> None:
+        for batch in each:
+            await run(batch, reader)
+
+    return batches * size / await _seconds(work)
+
+
+async def _alone(store: IngestionStore, batches: int, size: int, limits: CommitLimits) -> float:
+    commits, stream = planned(_batches(batches, size), limits), new_stream()
+    return batches * size / await _seconds(lambda: write_all(store, stream, commits))
+
+
+async def _by_driver(path: Path, batches: int) -> float:
+    """The driver that SQLite comes with, under the same settings."""
+    stream = new_stream()
+    names = (stream.namespace, stream.hub, stream.consumer_group, stream.partition_id)
+    rows = [
+        [(*names, event.sequence, event.body.decode()) for event in batch]
+        for batch in _batches(batches, BATCH)
+    ]
+    connection = sqlite3.connect(path.with_name("bare.db"), isolation_level=None)
+    connection.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; {CREATE}")
+
+    async def work() -> None:
+        for batch in rows:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany("INSERT INTO Bare VALUES (?, ?, ?, ?, ?, ?)", batch)
+            connection.execute("COMMIT")
+
+    seconds = await _seconds(work)
+    connection.execute("DROP TABLE Bare")
+    connection.close()
+    return batches * BATCH / seconds
+
+
+async def _commit_ms(store: TableIngestionStore, count: int) -> float:
+    stream = new_stream()
+    saved, times = await store.load(stream), []
+    for commit in planned(_batches(count, TABLE_BATCH), TABLE_LIMITS):
+        began = time.perf_counter()
+        saved = await store.commit(stream, saved, commit)
+        times.append(time.perf_counter() - began)
+    return 1000 * median(times[1:])  # the first one also registers the stream
+
+
+async def _transaction_ms(connection: StorageConnection, count: int) -> float:
+    """The rows of the commits, written by the client alone: no condition, no answer looked at."""
+    stream, times = new_stream(), []
+    client = TableClient.from_connection_string(
+        connection.connection_string, TABLE_NAME, transport=lean_transport()
+    )
+    async with client:
+        for commit in planned(_batches(count, TABLE_BATCH), TABLE_LIMITS):
+            operations = _operations(stream, commit)
+            began = time.perf_counter()
+            await client.submit_transaction(operations)
+            times.append(time.perf_counter() - began)
+    return 1000 * median(times[1:])
+
+
+def _operations(stream: Stream, commit: Commit) -> list[tuple[str, dict[str, object]]]:
+    rows = [("create", row) for row in commit_rows(stream, commit)]
+    return [("upsert", checkpoint_row(stream, commit.checkpoint)), *rows]
+
+
+# --- cost per event ---------------------------------------------------------------------------
+
+
+async def _costs(counts: Sequence[int]) -> list[Measurement]:
+    """Of the last events before each count, in one stream of one file that grows."""
+    found: list[float] = []
+    async with sqlite_store() as (store, _):
+        stream, done = new_stream(), 0
+        reader = consumer(store, stream, SQL_LIMITS)
+        for count in counts:
+            measured = min(COST_EVENTS, count // 2)
+            for until, timed in ((count - measured, False), (count, True)):
+                each = _chunks(events(until - done, done), BATCH)
+                began = time.process_time()
+                for batch in each:
+                    await run(batch, reader)
+                done = until
+                if timed:
+                    found.append(1e6 * (time.process_time() - began) / measured)
+    note = f"CPU time; baseline: the same in a store of {counts[0]:,} events"
+    return [
+        Measurement(f"ingestion.cost_at_{count}", cost, "µs/event", found[0], "ratio ≤ 1.3", note)
+        for count, cost in zip(counts[1:], found[1:], strict=True)
+    ]
+
+
+class _NoSender:
+    async def send(self, messages: Sequence[OutboxMessage]) -> None:
+        raise AssertionError(f"{len(messages)} messages, of effects without any")
+
+
+class _NoAnnouncer:
+    async def announce(self, breaker: Breaker) -> None:
+        raise AssertionError(breaker.reason)
+
+
+async def _breaker(repeats: int, batches: int) -> Measurement:
+    """What asking, counting and telling the breaker costs, its rows in memory."""
+
+    async def cost(*, guarded: bool) -> float:
+        store = MemoryIngestionStore(lambda: each[0][0].enqueued_at, SQL_LIMITS.rows_max)
+        each, reader = _batches(batches, BATCH), consumer(store, new_stream(), SQL_LIMITS)
+        clock = each[0][0].enqueued_at
+        guard = BreakerGuard("bench", MemoryBreakerStore(lambda: clock), _NoAnnouncer())
+        line = ingest.Line(reader, guard, _NoSender(), time.perf_counter)
+        began = time.process_time()
+        for batch in each:
+            if guarded:
+                await ingest.run(batch, line)
+            else:
+                await run(batch, reader)
+                await ingest.drain(line)
+        return 1e6 * (time.process_time() - began) / (batches * BATCH)
+
+    with_it, without = await medians(
+        [lambda: cost(guarded=True), lambda: cost(guarded=False)], repeats=2 * repeats
+    )
+    note = "CPU time; baseline: an event without the breaker, its store in memory"
+    overhead = max(with_it - without, 0.0)
+    return Measurement("ingestion.breaker", overhead, "µs/event", without, "≤ 2", note)
+
+
+def _batches(count: int, size: int) -> list[list[Event]]:
+    return _chunks(events(count * size), size)
+
+
+def _chunks(of: Sequence[Event], size: int) -> list[list[Event]]:
+    return [list(of[start : start + size]) for start in range(0, len(of), size)]
+
+
+async def _seconds(work: Callable[[], Awaitable[None]]) -> float:
+    began = time.perf_counter()
+    await work()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    largest = int(sys.argv[1]) if len(sys.argv) > 1 else COUNTS[-1]
+    steps = [*[count for count in COUNTS if count < largest], largest]
+    for measurement in asyncio.run(_costs(steps)):
+        print(measurement.line, flush=True)

@@ -1,0 +1,104 @@
+"""Events, consumers and stores that the ingestion group measures."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from local.azurite import Azurite
+from shared.adapters.ingestion_memory import MemoryHubReader
+from shared.adapters.ingestion_retry import JitteredRetrying
+from shared.adapters.ingestion_sql import LIMITS, SqlIngestionStore
+from shared.adapters.ingestion_sql_schema import metadata
+from shared.adapters.ingestion_table import TableIngestionStore
+from shared.adapters.sql import Sql
+from shared.connections import StorageConnection
+from shared.ingestion.accounting import CommitLimits, Writer, plan_commits
+from shared.ingestion.flows.process_batch import Consumer
+from shared.ingestion.flows.settle import side_by_side
+from shared.ingestion.model import Commit, Effect, Event, Stream
+from shared.ingestion.ports import IngestionStore
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+BODY = json.dumps({"resource_name": "plan-1", "name": "backlog", "value": 12.5, "pad": "x" * 60})
+KEYS = 16
+SQL_LIMITS, TABLE_LIMITS = LIMITS, CommitLimits()
+
+
+def new_stream() -> Stream:
+    return Stream("ns.servicebus.windows.net", f"hub-{uuid.uuid4().hex[:8]}", "$Default", "0")
+
+
+def events(count: int, first: int = 0) -> list[Event]:
+    return [
+        Event(n, str(n), START + timedelta(milliseconds=n), BODY.encode(), f"k{n % KEYS}")
+        for n in range(first, first + count)
+    ]
+
+
+async def handle(event: Event) -> Effect:
+    """One row an event, of about a hundred bytes."""
+    return Effect(event.sequence, event.body.decode())
+
+
+def consumer(store: IngestionStore, stream: Stream, limits: CommitLimits) -> Consumer:
+    return Consumer(
+        stream,
+        Writer("bench"),
+        store,
+        MemoryHubReader(),
+        handle,
+        JitteredRetrying(),
+        side_by_side(4),
+        lambda: uuid.uuid4().hex,
+        limits,
+    )
+
+
+def planned(batches: Sequence[Sequence[Event]], limits: CommitLimits) -> list[Commit]:
+    """The commits that the batches lead to, made before the clock runs."""
+    commits: list[Commit] = []
+    previous = None
+    for batch in batches:
+        outcomes = [Effect(event.sequence, event.body.decode()) for event in batch]
+        txid = uuid.uuid4().hex
+        commits += plan_commits(previous, batch, outcomes, (), Writer("bench"), txid, START, limits)
+        previous = commits[-1].checkpoint
+    return commits
+
+
+async def write_all(store: IngestionStore, stream: Stream, commits: Sequence[Commit]) -> None:
+    """The store alone."""
+    saved = await store.load(stream)
+    for commit in commits:
+        saved = await store.commit(stream, saved, replace(commit, previous=saved.checkpoint))
+
+
+@asynccontextmanager
+async def sqlite_store() -> AsyncIterator[tuple[SqlIngestionStore, Path]]:
+    """A store in a file of its own."""
+    with TemporaryDirectory(prefix="bench-") as folder:
+        path = Path(folder) / "ingestion.db"
+        sql = Sql(f"sqlite:///{path}", metadata)
+        try:
+            yield SqlIngestionStore(sql), path
+        finally:
+            await sql.close()
+
+
+@asynccontextmanager
+async def table_store() -> AsyncIterator[tuple[TableIngestionStore, StorageConnection]]:
+    """A store in an emulator of its own."""
+    with Azurite() as azurite:
+        connection = StorageConnection("Storage", azurite.connection_string)
+        store = TableIngestionStore(connection)
+        try:
+            yield store, connection
+        finally:
+            await store.close()
