@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import timedelta
 
 from local.stand_ins.plans import PlanId
 
 PLAN = PlanId("00000000-0000-0000-0000-000000000001", "local", "workers")
 TOPIC, SUBSCRIPTION = "orders", "billing"
 PROCESSING_QUEUE, WORKING_QUEUE = "processing", "working"
-DUPLICATE_WINDOW = timedelta(days=7)
-"""The longest there is: longer than whatever period and lateness the settings ask for."""
 
 MINIMUM_CAPACITY, MAXIMUM_CAPACITY = 1, 20
 DEAD_TIME_MINUTES = 3.0

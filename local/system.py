@@ -15,10 +15,10 @@ from azure.storage.queue.aio import QueueServiceClient
 
 from local import profile
 from local.amqp.administration import ServiceBusStandIn, service_bus
-from local.amqp.model.properties import QueueProperties
 from local.azurite import Azurite
 from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, read_host_json
+from local.processing_queues import declare_processing_queues
 from local.source_failures import SourceFailures, counted_source_failures
 from local.stand_ins.arm import ArmStandIn
 from local.stand_ins.plans import P1V3, Plan
@@ -204,11 +204,7 @@ def declare_entities(bus: ServiceBusStandIn) -> None:
     namespace = bus.amqp.namespace
     namespace.declare_topic(profile.TOPIC)
     namespace.declare_subscription(profile.TOPIC, profile.SUBSCRIPTION)
-    namespace.declare_queue(profile.WORKING_QUEUE, QueueProperties(requires_session=True))
-    processing = QueueProperties(
-        duplicate_window=profile.DUPLICATE_WINDOW, forward_to=profile.WORKING_QUEUE
-    )
-    namespace.declare_queue(profile.PROCESSING_QUEUE, processing)
+    declare_processing_queues(namespace, profile.PROCESSING_QUEUE, profile.WORKING_QUEUE)
 
 
 def _traffic(workload: Workload, seconds: StartableClock, bus: ServiceBusStandIn) -> Traffic:

@@ -71,7 +71,7 @@ resource mayKeep 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
   }
 }
 
-resource arrivals 'Microsoft.EventGrid/systemTopics/eventSubscriptions@2022-06-15' = {
+resource blobCreated 'Microsoft.EventGrid/systemTopics/eventSubscriptions@2022-06-15' = {
   parent: events
   name: 'blob-created'
   properties: {

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from local.amqp import AmqpStandIn
+from local.amqp.administration import service_bus
 from local.amqp.clock import utc_now
 from local.processing_queues import declare_processing_queues
 
@@ -39,16 +39,17 @@ async def _serve(port: int, queues: Sequence[str], *, processing: bool) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    async with AmqpStandIn(port=port) as bus:
+    async with service_bus(port=port) as bus:
+        namespace = bus.amqp.namespace
         for queue in queues:
-            bus.namespace.declare_queue(queue)
+            namespace.declare_queue(queue)
         if processing:
-            declare_processing_queues(bus.namespace)
+            declare_processing_queues(namespace)
             queues = [*queues, "processing", "working"]
         print(f'export ServiceBusConnection="{bus.connection_string}"', flush=True)
         await ended.wait()
         for queue in queues:
-            counts = bus.namespace.counts(queue, utc_now())
+            counts = namespace.counts(queue, utc_now())
             print(f"{queue}: {counts.active} message(s), {counts.scheduled} scheduled", flush=True)
 
 
