@@ -12,6 +12,7 @@ from shared.autoscaling import (
     AppServicePlan,
     Cooldown,
     Goal,
+    HubMetric,
     Limits,
     Mode,
     QueueAge,
@@ -27,11 +28,12 @@ def resources(settings: Settings) -> Sequence[Resource]:
     """Called once at start. What it declares is checked; all problems are reported together."""
     one = settings.single_resource()
     backlog = f"{one.topic}-{one.subscription}-backlog".replace("/", "-")
+    counted = {settings.completed_metric: HubMetric()} if settings.completed_metric else {}
     return [
         Resource(
             name=one.name,
             target=AppServicePlan(one.azure_subscription_id, one.resource_group, one.name),
-            metrics={backlog: ServiceBusSubscription(one.topic, one.subscription)},
+            metrics={backlog: ServiceBusSubscription(one.topic, one.subscription), **counted},
             policy=QueueAge(
                 metric=backlog,
                 until_known=Threshold(
@@ -50,7 +52,11 @@ def resources(settings: Settings) -> Sequence[Resource]:
             ),
             window_seconds=settings.window_seconds,
             goal=Goal(settings.age_limit_minutes, settings.switch_cost, settings.late_penalty),
-            service=Service(settings.instance_rate_per_minute, settings.dead_time_minutes),
+            service=Service(
+                settings.instance_rate_per_minute,
+                settings.dead_time_minutes,
+                completed_metric=settings.completed_metric or None,
+            ),
             mode=Mode.DRY_RUN if settings.dry_run else Mode.ACTIVE,
         )
     ]

@@ -6,11 +6,11 @@ just as in the flows of ``shared.autoscaling``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from backtest.arena import Plan
+from backtest.feeds import Minute, feeds
 from shared.autoscaling.actions import (
     ActionTiming,
     Settlement,
@@ -19,7 +19,7 @@ from shared.autoscaling.actions import (
     reconcile,
     settle,
 )
-from shared.autoscaling.advance import advance, counts_backlog
+from shared.autoscaling.advance import advance
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     Decision,
@@ -48,7 +48,13 @@ class Order:
 class App:
     """One resource under its rules. ``plan`` is where its orders go."""
 
-    def __init__(self, resource: Resource, plan: Plan, timing: ActionTiming = PATIENCE) -> None:
+    def __init__(
+        self,
+        resource: Resource,
+        plan: Plan,
+        timing: ActionTiming = PATIENCE,
+        backlog_metric: str | None = None,
+    ) -> None:
         self.resource = resource
         self.plan = plan
         self.timing = timing
@@ -56,27 +62,26 @@ class App:
         self.orders: list[Order] = []
         self.rule_error = ""
         self.false_alarms = 0
-        self._backlog_metrics = tuple(n for n, s in resource.metrics.items() if counts_backlog(s))
-        self._idle_metrics = tuple(n for n, s in resource.metrics.items() if not counts_backlog(s))
+        fed = feeds(resource, backlog_metric).items()
+        self._feeds = sorted(fed, key=lambda one: one[1] == "backlog")
 
     def begin(self, minute: int, now: datetime) -> None:
         """What was ordered for this minute is there, and the scaler reads it back."""
         if self.plan.begin(minute):
             self.arrived(now)
 
-    def end(self, minute: int, now: datetime, backlog: float) -> None:
+    def end(self, minute: int, now: datetime, seen: Minute) -> None:
         """The collector takes its samples; the timer of the reconciler comes round."""
-        for metric in self.samples(now, backlog):
+        for metric in self.samples(now, seen):
             self.receive(metric, minute, now)
         self.reconcile(minute, now)
 
-    def samples(self, now: datetime, backlog: float) -> list[Metric]:
+    def samples(self, now: datetime, seen: Minute) -> list[Metric]:
         """Capacity first, so that decisions know it; then what is not backlog, then what is."""
         name = self.resource.name
         found = [Metric(name, CAPACITY_METRIC, MetricValue(now, float(self.plan.capacity)))]
-        found += [Metric(name, metric, MetricValue(now, 0.0)) for metric in self._idle_metrics]
-        value = MetricValue(now, backlog)
-        found += [Metric(name, metric, value) for metric in self._backlog_metrics]
+        for metric, feed in self._feeds:
+            found.append(Metric(name, metric, MetricValue(now, seen.of(feed))))
         return found
 
     def receive(self, metric: Metric, minute: int, now: datetime) -> None:
@@ -123,8 +128,3 @@ class App:
             self.false_alarms += 1  # nobody but the app changes the plan here
         if found.action is not None:
             self.carry_out(found.action, minute, now)
-
-
-def metrics_seen(resource: Resource) -> Mapping[str, str]:
-    """What the arena feeds to each metric, for a human."""
-    return {n: "backlog" if counts_backlog(s) else "0" for n, s in resource.metrics.items()}

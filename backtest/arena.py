@@ -56,6 +56,10 @@ class Arena:
     superseding: Superseding = "keep"
     service_learned: bool = False
     """True where the rules are told neither the instance rate nor the dead time."""
+    finished_counted: bool = False
+    """True where finished items are counted even if the rules declare no metric for that."""
+    backlog_metric: str | None = None
+    """The only metric that sees the backlog; None: each that counts waiting items does."""
 
     def __post_init__(self) -> None:
         _at_least("instance rate", self.instance_rate, 1e-9)
@@ -122,16 +126,18 @@ class Plan:
 class Queue:
     """The backlog, minute by minute."""
 
-    __slots__ = ("_rate", "backlog")
+    __slots__ = ("_rate", "backlog", "finished")
 
     def __init__(self, arena: Arena) -> None:
         self._rate = arena.instance_rate
         self.backlog = 0.0
+        self.finished = 0.0
 
     def serve(self, arrivals: float, capacity: int) -> float:
         """Pass one minute; answers the backlog that is left."""
         waiting, served = self.backlog + arrivals, self._rate * capacity
         self.backlog = waiting - served if waiting > served else 0.0
+        self.finished = waiting - self.backlog
         return self.backlog
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from backtest.app import App
 from backtest.arena import Arena, Plan
+from backtest.feeds import Minute
 from backtest.progress import Progress
 from backtest.replay import Replay, in_arena, run
 from backtest.rules_file import Rules
@@ -47,7 +48,9 @@ class StormyApp(App):
     """The app under faults. ``counts`` says what happened to it, ``safety`` what broke."""
 
     def __init__(self, rules: Rules, arena: Arena, seed: int, weather: Weather) -> None:
-        super().__init__(in_arena(rules.resource, arena), Plan(arena), rules.timing)
+        super().__init__(
+            in_arena(rules.resource, arena), Plan(arena), rules.timing, arena.backlog_metric
+        )
         self.safety = Safety(self.resource, rules.timing)
         self.counts: Counter[str] = Counter()
         self._weather = weather
@@ -57,7 +60,7 @@ class StormyApp(App):
         self._dark_until = -1
         self._minute = 0
 
-    def end(self, minute: int, now: datetime, backlog: float) -> None:
+    def end(self, minute: int, now: datetime, seen: Minute) -> None:
         self._minute = minute
         if self._happens("blackout", self._weather.blackout):
             self._dark_until = minute + self._random.randint(1, self._weather.blackout_minutes_max)
@@ -65,13 +68,13 @@ class StormyApp(App):
             self.carry_out(action, minute, now)
         for metric in _due(self._late_samples, minute):
             self.receive(metric, minute, now)
-        super().end(minute, now, backlog)
+        super().end(minute, now, seen)
         self.safety.minute(self.plan.capacity, self.state, now)
 
-    def samples(self, now: datetime, backlog: float) -> list[Metric]:
+    def samples(self, now: datetime, seen: Minute) -> list[Metric]:
         if self._minute <= self._dark_until:
             return []
-        return [m for metric in super().samples(now, backlog) for m in self._delivered(metric)]
+        return [m for metric in super().samples(now, seen) for m in self._delivered(metric)]
 
     def decided(self, decision: Decision) -> None:
         super().decided(decision)

@@ -68,6 +68,16 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
         "nobody fixed them by hand",
     )
     add(
+        "--learn-finished",
+        action="store_true",
+        help="the same, with a metric of finished items to learn from, declared or not",
+    )
+    add(
+        "--backlog-metric",
+        metavar="NAME",
+        help="the one metric that sees the backlog (default: each that counts waiting items)",
+    )
+    add(
         "--superseding",
         choices=("keep", "restart"),
         default="keep",
@@ -84,7 +94,9 @@ def arena_of(options: argparse.Namespace, workload: Workload) -> Arena:
         age_limit_minutes=options.age_limit_minutes,
         switch_cost=options.switch_cost,
         late_penalty=options.late_penalty,
-        service_learned=options.learn,
+        service_learned=options.learn or options.learn_finished,
+        finished_counted=options.learn_finished,
+        backlog_metric=options.backlog_metric,
         min_instances=options.min_instances,
         max_instances=options.max_instances,
         superseding=options.superseding,

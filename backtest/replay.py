@@ -8,13 +8,16 @@ from datetime import datetime
 
 from backtest.app import PATIENCE, App, Order
 from backtest.arena import Arena, Plan, Queue, Schedule, as_schedule
+from backtest.feeds import Minute
 from backtest.progress import ignore
 from backtest.workload import Workload
-from shared.autoscaling import Limits, Resource
+from shared.autoscaling import HubMetric, Limits, Resource
 from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.model import Goal, Mode, Service
 
 PROGRESS_MINUTES = 1440
+FINISHED = "finished"
+"""The metric that counts finished items where the rules declare none, and it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,12 @@ class Replay:
 
 def in_arena(resource: Resource, arena: Arena) -> Resource:
     """The resource with what the arena knows: rules optimise what they are judged by."""
+    if arena.finished_counted and resource.service.counted_metric is None:
+        resource = replace(
+            resource,
+            metrics={**resource.metrics, FINISHED: HubMetric()},
+            service=replace(resource.service, completed_metric=FINISHED),
+        )
     return replace(
         resource,
         limits=Limits(arena.min_instances, arena.max_instances),
@@ -43,7 +52,11 @@ def in_arena(resource: Resource, arena: Arena) -> Resource:
 def _service(resource: Resource, arena: Arena) -> Service:
     if arena.service_learned:
         return resource.service
-    return Service(arena.instance_rate, arena.dead_time_minutes)
+    return replace(
+        resource.service,
+        rate_per_instance_minute=arena.instance_rate,
+        dead_time_minutes=arena.dead_time_minutes,
+    )
 
 
 def replay(
@@ -54,7 +67,7 @@ def replay(
     progress: Callable[[int], None] = ignore,
 ) -> Replay:
     """From the minimum of instances on, one decision per minute and metric."""
-    app = App(in_arena(resource, arena), Plan(arena), timing)
+    app = App(in_arena(resource, arena), Plan(arena), timing, arena.backlog_metric)
     return run(app, arena, workload, progress)
 
 
@@ -65,7 +78,8 @@ def run(app: App, arena: Arena, workload: Workload, progress: Callable[[int], No
     for minute, (arrivals, ends) in enumerate(zip(workload.listed, workload.ends, strict=True)):
         app.begin(minute, began)
         capacity.append(plan.capacity)
-        app.end(minute, ends, queue.serve(arrivals, plan.capacity))
+        backlog = queue.serve(arrivals, plan.capacity)
+        app.end(minute, ends, Minute(backlog, queue.finished, arrivals))
         began = ends
         if minute % PROGRESS_MINUTES == 0:
             progress(PROGRESS_MINUTES)

@@ -29,7 +29,7 @@ class Safety:
             return
         self._bounds("decided", decision.desired, decision.time)
         if decision.desired < decision.current <= self.resource.limits.maximum:
-            for name in self.resource.metrics:
+            for name in self.resource.metrics.keys() - {self.resource.service.counted_metric}:
                 self._seen_lately(name, decision, state)
 
     def _seen_lately(self, name: str, decision: Decision, state: ScalingState) -> None:

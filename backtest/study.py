@@ -7,14 +7,15 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from backtest.app import metrics_seen
 from backtest.arena import Arena, Schedule
 from backtest.clairvoyant import clairvoyant
+from backtest.errors import BadArena
 from backtest.faults import stormy_replay
+from backtest.feeds import feeds
 from backtest.lower_bound import lower_bound
 from backtest.outcome import Course, Score, course
 from backtest.progress import Progress
-from backtest.replay import Replay, replay
+from backtest.replay import Replay, in_arena, replay
 from backtest.rivals import RIVALS
 from backtest.rules_file import Rules
 from backtest.workload import Workload
@@ -54,7 +55,7 @@ class Study:
                 "arrivals": float(self.workload.arrivals.sum()),
                 "notices": list(self.notices),
             },
-            "arena": {**asdict(self.arena), "metrics": dict(metrics_seen(self.rules.resource))},
+            "arena": {**asdict(self.arena), "metrics": dict(_feeds(self.rules, self.arena))},
             "policies": {name: self._with_regret(score) for name, score in self.scores().items()},
             "clairvoyant": {
                 "J_dp": best.J,
@@ -81,6 +82,7 @@ def study(
     faults_seed: int | None = None,
 ) -> Study:
     """Rules, rivals, clairvoyant and bound on one trace; faults, where asked for, hit the rules."""
+    _check_backlog_metric(rules.resource, arena)
     minutes = workload.minutes
     play = partial(course, arena, workload.arrivals)
     with progress.task("your rules", minutes):
@@ -104,6 +106,12 @@ def study(
         notices=(*workload.notices, *rules.notices, *_rule_notices(rules, arena, replayed)),
         faults=faults,
     )
+
+
+def _check_backlog_metric(resource: Resource, arena: Arena) -> None:
+    if arena.backlog_metric not in (None, *resource.metrics):
+        known = ", ".join(resource.metrics)
+        raise BadArena(f"--backlog-metric {arena.backlog_metric}: must be one of {known}")
 
 
 def _replayed(
@@ -130,15 +138,18 @@ def _not_as_declared(resource: Resource, arena: Arena) -> Iterator[str]:
         )
     if resource.mode is not Mode.ACTIVE:
         yield f"replayed as active, though the rules say {resource.mode}"
-    fed = [name for name, what in metrics_seen(resource).items() if what == "backlog"]
+    fed = [n for n, feed in feeds(resource, arena.backlog_metric).items() if feed == "backlog"]
     if len(fed) > 1:
-        yield f"{' and '.join(fed)} each see the whole backlog: a rule that adds them sees double"
+        yield (
+            f"{' and '.join(fed)} each see the whole backlog: a rule that adds them sees double; "
+            "--backlog-metric NAME feeds one of them alone"
+        )
 
 
 def _rule_notices(rules: Rules, arena: Arena, replayed: Replay) -> tuple[str, ...]:
     """What the user should know of how the rules fared."""
     said = list(_not_as_declared(rules.resource, arena))
-    if not any(fed == "backlog" for fed in metrics_seen(rules.resource).values()):
+    if "backlog" not in _feeds(rules, arena).values():
         said.append("no metric of the resource counts waiting items: its rules saw only zeros")
     if replayed.rule_error:
         said.append(f"the rules failed: {replayed.rule_error}")
@@ -147,6 +158,10 @@ def _rule_notices(rules: Rules, arena: Arena, replayed: Replay) -> tuple[str, ..
             f"{replayed.false_alarms} times the app took its own change for one made by hand"
         )
     return tuple(said)
+
+
+def _feeds(rules: Rules, arena: Arena) -> Mapping[str, str]:
+    return feeds(in_arena(rules.resource, arena), arena.backlog_metric)
 
 
 def _above(cost: float, reference: float) -> float:

@@ -70,6 +70,9 @@ class Settings:
     late_penalty: float
     instance_rate_per_minute: float | None
     dead_time_minutes: float | None
+    completed_metric: str
+    """Empty: nobody counts what is finished."""
+
     planning_step_seconds: float
     dry_run: bool
     source_timeout_seconds: float
@@ -172,6 +175,7 @@ def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]
         late_penalty=reader.number("LatePenalty", 10, 0, 1e6),
         instance_rate_per_minute=reader.optional("InstanceRatePerMinute", 1e-6, 1e12),
         dead_time_minutes=reader.optional("DeadTimeMinutes", 0, 120),
+        completed_metric=reader.text("CompletedMetric", ""),
         planning_step_seconds=reader.number("PlanningStepSeconds", 60, 0.1, 600),
         dry_run=reader.flag("DryRun", default=False),
         source_timeout_seconds=reader.number("SourceTimeoutSeconds", 10, 0.1, 60),

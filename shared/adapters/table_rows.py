@@ -38,6 +38,7 @@ from shared.autoscaling.model import (
     Recommendation,
     ScalingState,
     WeekProfile,
+    Work,
 )
 
 LOG_PREFIX = "decision|"
@@ -275,7 +276,9 @@ def _desired(row: Mapping[str, Any]) -> Desired:
 
 def _learned_fields(learned: Learned) -> Row:
     both = {"out": _json(asdict(learned.out)), "into": _json(asdict(learned.into))}
-    return {**asdict(learned), **both}
+    until = learned.work.until
+    work = {**asdict(learned.work), "until": until.isoformat() if until else None}
+    return {**asdict(learned), **both, "work": _json(work)}
 
 
 def _learned(row: Mapping[str, Any]) -> Learned:
@@ -287,9 +290,15 @@ def _learned(row: Mapping[str, Any]) -> Learned:
             into=Lessons(**json.loads(row["into"])),
             dead_times=row["dead_times"],
             dead_time_minutes=row["dead_time_minutes"],
+            work=_work(json.loads(row.get("work", "{}"))),
         )
     except (KeyError, ValueError, TypeError):
         return Learned()
+
+
+def _work(fields: dict[str, Any]) -> Work:
+    until = fields.pop("until", None)
+    return Work(until=datetime.fromisoformat(until) if until else None, **fields)
 
 
 # --- override, profile: written by others, so nothing about them is taken for granted ---------

@@ -8,7 +8,7 @@ from datetime import datetime
 from shared.autoscaling.actions import confirm_if_observed, request
 from shared.autoscaling.decide import decide, remember, samples_of
 from shared.autoscaling.guards import seconds_without, waited_seconds
-from shared.autoscaling.learning import learn, lesson_due
+from shared.autoscaling.learning import learn, learn_finished, lesson_due
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     Decision,
@@ -39,10 +39,13 @@ class Step:
 def advance(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> Step:
     """What one sample does. Raises BadMessage, see ``merge``.
 
-    The target's own capacity decides nothing, but it may confirm what was decided; and it keeps
-    the app deciding while every other metric is missing.
+    A count of finished or incoming items only teaches. The target's own capacity decides nothing
+    either, but it may confirm what was decided; and it keeps the app deciding while every other
+    metric is missing.
     """
-    merged = merge(state, metric, now, resource.window_seconds, resource.history_seconds)
+    counts = metric.name == resource.service.counted_metric
+    window_seconds = resource.history_seconds if counts else resource.window_seconds
+    merged = merge(state, metric, now, window_seconds, resource.history_seconds)
     if merged.outcome is not MergeOutcome.ACCEPTED:
         return Step(merged.state, merged.outcome)
     new = merged.state
@@ -52,19 +55,29 @@ def advance(resource: Resource, state: ScalingState, metric: Metric, now: dateti
         confirmed = new.desired is not state.desired
         if not _all_missing(resource, new, now):
             return Step(new, merged.outcome, None, confirmed)
+    if counts:
+        return Step(_with_finished(resource, new), merged.outcome)
     decided_on = new
     decision = decide(resource, new, now)
     new = remember(resource, new, decision)
     if lesson_due(new, now):
         new = learn(new, _backlog_name(resource))
+    if resource.service.counted_metric is not None:
+        new = _with_finished(resource, new)
     if decision.applies:
         new = replace(new, desired=request(decision, new.desired))
     return Step(new, merged.outcome, decision, confirmed, decided_on)
 
 
+def _with_finished(resource: Resource, state: ScalingState) -> ScalingState:
+    return learn_finished(state, resource.service, _backlog_name(resource))
+
+
 def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool:
     """True where no other metric has come for so long that it counts as missing."""
     for name in resource.metrics:
+        if name == resource.service.counted_metric:
+            continue
         silent = seconds_without(samples_of(state, name), now)
         if silent is None:
             silent = waited_seconds(samples_of(state, CAPACITY_METRIC), now)

@@ -73,6 +73,8 @@ def missing_data(wanted: int, context: Context) -> Limit | None:
     """
     seen, found = context.seen, []
     for name in seen.metrics:
+        if name == seen.service.counted_metric:
+            continue
         silent_seconds = seconds_without(seen.history(name).samples, seen.now)
         rule = context.guards.missing_for(name)
         if silent_seconds is None or silent_seconds > rule.after_seconds:

@@ -7,6 +7,8 @@ instances lower. But arrivals and changes go together: more instances are ordere
 and often come as it falls again, so scale-outs overrate μ and scale-ins underrate it. Therefore
 the two are kept apart, and only where both agree is μ known; the lower one is taken.
 
+Where somebody counts finished or incoming items that is better by far: see busy_rate.py.
+
 The dead time is the mean wait from order to confirmation of scale-outs that went through at once.
 """
 
@@ -19,6 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from shared.autoscaling.busy_rate import Counted, rate_of, with_finished
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     ActionStatus,
@@ -59,12 +62,26 @@ def known_service(fixed: Service, learned: Learned) -> Service:
         return fixed
     rate, dead_time = fixed.rate_per_instance_minute, fixed.dead_time_minutes
     relative_error = fixed.relative_error
-    estimate = learned_rate(learned) if rate is None else None
-    if estimate is not None and estimate.confident:
+    estimate = best_rate(learned) if rate is None else None
+    if estimate is not None:
         rate, relative_error = estimate.value, estimate.standard_error / estimate.value
     if dead_time is None and learned.dead_times >= DEAD_TIMES_MIN:
         dead_time = learned.dead_time_minutes
-    return Service(rate, dead_time, relative_error)
+    return replace(
+        fixed,
+        rate_per_instance_minute=rate,
+        dead_time_minutes=dead_time,
+        relative_error=relative_error,
+    )
+
+
+def best_rate(learned: Learned) -> Estimate | None:
+    """From finished items where that is known well enough, else from changes of capacity."""
+    counted = rate_of(learned.work)
+    for estimate in (Estimate(*counted) if counted else None, learned_rate(learned)):
+        if estimate is not None and estimate.confident:
+            return estimate
+    return None
 
 
 def learned_rate(learned: Learned) -> Estimate | None:
@@ -109,6 +126,20 @@ def learn(state: ScalingState, backlog_name: str | None) -> ScalingState:
     if backlog is not None and capacity is not None:
         learned = _with_slopes(learned, desired.changed_at, backlog.samples, capacity.samples)
     return replace(state, learned=learned)
+
+
+def learn_finished(state: ScalingState, service: Service, backlog_name: str | None) -> ScalingState:
+    """The state with what finished or incoming items have taught since it was asked last."""
+    counted = state.histories.get(service.counted_metric or "")
+    backlog = state.histories.get(backlog_name or "")
+    capacity = state.histories.get(CAPACITY_METRIC)
+    if counted is None or backlog is None or capacity is None:
+        return state
+    found = Counted(counted.samples, incoming=service.completed_metric is None)
+    work = with_finished(state.learned.work, found, backlog.samples, capacity.samples)
+    if work is state.learned.work:
+        return state
+    return replace(state, learned=replace(state.learned, work=work))
 
 
 def _with_dead_time(learned: Learned, desired: Desired) -> Learned:

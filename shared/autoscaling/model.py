@@ -230,6 +230,15 @@ class Service:
     """From the order of more instances until they work."""
     relative_error: float = 0
     """Of a rate that was learned; one that is fixed by hand is taken at its word."""
+    completed_metric: str | None = None
+    """The metric that counts the items finished since its last sample: the rate is learned from
+    it. Nothing is decided on it, and it may be minutes late."""
+    incoming_metric: str | None = None
+    """Instead: the metric that counts the items that came since its last sample."""
+
+    @property
+    def counted_metric(self) -> str | None:
+        return self.completed_metric or self.incoming_metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,8 +463,25 @@ class Lessons:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """Sums over intervals in which all instances were busy. See busy_rate.py.
+
+    ``done`` are items, ``busy`` instance-minutes; older intervals weigh less.
+    """
+
+    until: datetime | None = None
+    """The end of the last interval that was looked at."""
+    intervals: float = 0
+    done: float = 0
+    busy: float = 0
+    done_done: float = 0
+    done_busy: float = 0
+    busy_busy: float = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Learned:
-    """What confirmed changes have taught about a resource's instances. See learning.py."""
+    """What was learned about a resource's instances. See learning.py."""
 
     epoch: int = 0
     """Of the last change that was looked at."""
@@ -464,6 +490,7 @@ class Learned:
     """Of scale-ins."""
     dead_times: int = 0
     dead_time_minutes: float = 0
+    work: Work = Work()
 
 
 @quick

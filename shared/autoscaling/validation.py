@@ -140,11 +140,22 @@ def _durations(resource: Resource) -> Iterator[str]:
     yield from _bounded("goal.age_limit_minutes", resource.goal.age_limit_minutes, 0.01, 1440)
     yield from _bounded("goal.switch_cost", resource.goal.switch_cost, 0, 1e6)
     yield from _bounded("goal.late_penalty", resource.goal.late_penalty, 0, 1e6)
+    yield from _counted(resource)
     rate, dead_time = resource.service.rate_per_instance_minute, resource.service.dead_time_minutes
     if rate is not None:
         yield from _bounded("service.rate_per_instance_minute", rate, 1e-6, 1e12)
     if dead_time is not None:
         yield from _bounded("service.dead_time_minutes", dead_time, 0, 120)
+
+
+def _counted(resource: Resource) -> Iterator[str]:
+    service, known = resource.service, ", ".join(sorted(map(str, resource.metrics))) or "none"
+    for key in ("completed_metric", "incoming_metric"):
+        name = getattr(service, key)
+        if name is not None and name not in resource.metrics:
+            yield f"service.{key} = {name!r}: is not one of the resource's metrics ({known})"
+    if service.completed_metric is not None and service.incoming_metric is not None:
+        yield "service.completed_metric, service.incoming_metric: only one of the two may be set"
 
 
 def _bounded(key: str, value: object, low: float, high: float) -> Iterator[str]:

@@ -51,6 +51,8 @@ def test_the_arena_is_what_the_options_say(backtest: CommandLine) -> None:
         "max_instances": 9,
         "superseding": "keep",
         "service_learned": False,
+        "finished_counted": False,
+        "backlog_metric": None,
         "metrics": {"demo-demo-backlog": "backlog"},
     }
 
@@ -199,3 +201,45 @@ def test_options_that_make_no_sense_are_refused(
     code, out, err = backtest.run(trace, "--rules", SHIPPED_RULES, *arguments)
     assert (code, out) == (2, "")
     assert err
+
+
+TWO_BACKLOGS = BACKLOG_RULES.replace(
+    '{"jobs": StorageQueue("jobs")}', '{"jobs": StorageQueue("jobs"), "more": StorageQueue("more")}'
+)
+
+
+def test_a_count_of_finished_items_makes_learning_good(backtest: CommandLine) -> None:
+    trace = backtest.trace(bursty(4, 600).tolist())
+
+    def cost(*options: str) -> float:
+        found = backtest.json(trace, "--rules", SHIPPED_RULES, "--instance-rate", 10, *options)
+        return float(found["policies"]["rules"]["J"])
+
+    told, learned, counted = cost(), cost("--learn"), cost("--learn-finished")
+    assert told < counted < learned
+    assert counted - told < 0.25 * (learned - told)
+
+
+def test_a_finished_metric_that_is_asked_for_shows_in_what_is_fed(backtest: CommandLine) -> None:
+    found = backtest.json(
+        backtest.trace([20] * 30),
+        "--rules",
+        SHIPPED_RULES,
+        "--instance-rate",
+        12,
+        "--learn-finished",
+    )
+    assert found["arena"]["metrics"] == {"demo-demo-backlog": "backlog", "finished": "finished"}
+
+
+def test_one_of_several_backlogs_can_be_fed_alone(backtest: CommandLine) -> None:
+    rules = backtest.file("rules.py", TWO_BACKLOGS)
+    options = (backtest.trace([20] * 30), "--rules", rules, "--instance-rate", 12)
+    both = backtest.json(*options)
+    assert any("jobs and more each see the whole backlog" in n for n in both["trace"]["notices"])
+    one = backtest.json(*options, "--backlog-metric", "more")
+    assert one["arena"]["metrics"] == {"jobs": "0", "more": "backlog"}
+    assert not any("whole backlog" in notice for notice in one["trace"]["notices"])
+    code, _, complaint = backtest.run(*options, "--backlog-metric", "typo")
+    assert code == 2
+    assert "--backlog-metric typo: must be one of jobs, more" in complaint

@@ -14,6 +14,7 @@ import pytest
 from backtest.app import PATIENCE, App
 from backtest.arena import Plan
 from backtest.faults import Weather, stormy_replay
+from backtest.feeds import Minute
 from backtest.outcome import course
 from backtest.progress import Progress
 from backtest.replay import in_arena, replay
@@ -124,7 +125,7 @@ def test_epochs_grow_by_one_with_each_order() -> None:
     for minute in range(12):
         now = START + timedelta(minutes=minute)
         app.begin(minute, now)
-        app.end(minute, now + timedelta(minutes=1), 0.0)
+        app.end(minute, now + timedelta(minutes=1), Minute(0.0))
     assert app.state.desired is not None
     assert app.state.desired.epoch == len(app.orders)
     assert not app.state.desired.pending

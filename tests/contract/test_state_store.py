@@ -28,6 +28,7 @@ from shared.autoscaling.model import (
     Override,
     Recommendation,
     ScalingState,
+    Work,
 )
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.samples import SAMPLES_KEPT_MAX
@@ -89,7 +90,9 @@ FULL = ScalingState(
         changed_out=False,
     ),
     wishes=history([2, 3]),
-    learned=Learned(7, Lessons(3, 4.0, -80.5, 1600.25), Lessons(1.98, 2), 2, 3.5),
+    learned=Learned(
+        7, Lessons(3, 4.0, -80.5, 1600.25), Lessons(1.98, 2), 2, 3.5, Work(NOW, 5, 200.5, 5)
+    ),
 )
 
 

@@ -128,7 +128,7 @@ def test_the_rules_of_the_rules_page_decide() -> None:
     names: dict[str, Any] = {"Observation": Observation, "Threshold": Threshold}
     exec("from shared.autoscaling import *", names)
     blocks = python_blocks(RULES)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
         exec(block, names)
     assert decide(resource(policy=names["by_hour"]), state(), NOW).desired == 5
