@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from shared.connections import EventHubConnection, event_hub_connection
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 EVENT_HUB = "EventHubConnection"
 APPROVAL_KEY_CHARACTERS_MIN = 32
+DATABASE = re.compile(r"[a-z]+(\+[a-z]+)?://")
 FUNCTION_APP = re.compile(
     r"/subscriptions/[^/\s]+/resourceGroups/[^/\s]+/providers/Microsoft\.Web/sites/[^/\s]+", re.I
 )
@@ -57,6 +59,8 @@ class IngestionSettings:
     consumer_group: str
     read_back_consumer_group: str
     tail_schedule: str
+    database_url: str = field(repr=False)
+    """Empty: Table Storage keeps what became of events."""
     balancing: BalancingSettings
     breaker: BreakerSettings
 
@@ -72,6 +76,7 @@ def read_ingestion(reader: Reader) -> IngestionSettings:
         consumer_group=reader.text("EventHubConsumerGroup", "$Default"),
         read_back_consumer_group=reader.text("EventHubReadBackConsumerGroup", "readback"),
         tail_schedule=reader.schedule("IngestTailSchedule", "0 * * * * *"),
+        database_url=_database_url(reader, "IngestionDatabaseUrl"),
         balancing=_balancing(reader),
         breaker=_breaker(reader),
     )
@@ -81,6 +86,17 @@ def read_ingestion(reader: Reader) -> IngestionSettings:
             "another than EventHubConsumerGroup, which the trigger has for itself"
         )
     return settings
+
+
+def _database_url(reader: Reader, key: str) -> str:
+    url = reader.text(key, "")
+    if url and not DATABASE.match(url):
+        reader.problems.append(f"{key}: must be a URL such as postgresql+psycopg://host/database")
+    elif url and find_spec("sqlalchemy") is None:
+        reader.problems.append(
+            f"{key}: SQLAlchemy is not installed: add `-r requirements-sql.txt` to requirements.txt"
+        )
+    return url
 
 
 def _balancing(reader: Reader) -> BalancingSettings:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shared.adapters.consumption_switch import AppSettingSwitch
     from shared.adapters.event_hubs import EventHubReader
     from shared.adapters.ingestion_sender import StorageQueueSender
+    from shared.adapters.ingestion_sql import SqlIngestionStore
     from shared.adapters.ingestion_table import TableIngestionStore
     from shared.adapters.no_switch import NoSwitch
     from shared.ingestion.ports import Announcer, Handler, Retrying
@@ -109,7 +110,13 @@ def retry() -> Retrying:
 
 
 @cache
-def store() -> TableIngestionStore:
+def store() -> TableIngestionStore | SqlIngestionStore:
+    if url := settings().database_url:
+        from shared.adapters.ingestion_sql import SqlIngestionStore  # noqa: PLC0415  heavy
+        from shared.adapters.ingestion_sql_schema import metadata  # noqa: PLC0415
+        from shared.adapters.sql import Sql  # noqa: PLC0415
+
+        return SqlIngestionStore(Sql(url, metadata))
     from shared.adapters.ingestion_table import TableIngestionStore  # noqa: PLC0415  heavy
 
     return TableIngestionStore(wiring.settings().storage(STORAGE))

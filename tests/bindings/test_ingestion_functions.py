@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from functools import cache
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -213,6 +214,22 @@ async def test_the_official_worker_hands_a_batch_over(app: App) -> None:
     finally:
         worker.close()
     assert len(app.sent) == 1
+
+
+async def test_a_database_keeps_what_became_of_events_where_one_is_set(
+    app: App, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr("scaling_rules.resources", lambda _settings: [RESOURCE])
+    url = f"sqlite:///{tmp_path}/ingestion.db"
+    app.module = imported(monkeypatch, {**ENVIRON, "IngestionDatabaseUrl": url})
+    monkeypatch.setattr(wiring, "breaker_store", cache(lambda: app.breakers))
+    monkeypatch.setattr(wiring_ingestion, "sender", cache(lambda: app))
+    for _ in range(2):
+        await app.deliver(*batch(own(5), b"nonsense"))
+    assert len(app.sent) == 1
+    letters = await wiring_ingestion.store().dead_letters(STREAM, None, 10)
+    assert [stored.letter.sequence for stored in letters] == [1]
 
 
 async def test_the_tail_timer_reads_what_nobody_delivered(app: App) -> None:

@@ -47,6 +47,7 @@ def test_a_hub_is_found_by_connection_string_or_by_address() -> None:
         ({"WebhookUrl": "https://a b"}, "WebhookUrl: must be an address that"),
         ({"WebhookStyle": "fax"}, "WebhookStyle = 'fax': must be one of cloudevents"),
         ({"BreakerApprovalKey": "hunter2"}, "BreakerApprovalKey: must have 32 or more random"),
+        ({"IngestionDatabaseUrl": "hunter2"}, "IngestionDatabaseUrl: must be a URL such as"),
         ({"BreakerDisablesApp": "my-app"}, "BreakerDisablesApp = 'my-app': must be a resource ID"),
     ],
 )
@@ -63,6 +64,7 @@ def test_secrets_do_not_show() -> None:
         "EventHubConnection": HUB,
         "WebhookUrl": "https://example.org/hunter2",
         "BreakerApprovalKey": "hunter2" * 5,
+        "IngestionDatabaseUrl": "postgresql+psycopg://user:hunter2@host/db",
     }
     assert "hunter2" not in repr(settings.load(environ))
 
