@@ -33,6 +33,7 @@ from shared.autoscaling.messages import decode_metric, encode_metric
 from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
 from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
 from shared.ingestion.model import Event, OutboxMessage, Stream
+from shared.ingestion.ports import SeenBreaker
 from shared.settings import SettingsError
 from tests.builders import NOW, resource
 from tests.unit.test_settings import SINGLE
@@ -78,7 +79,7 @@ class App:
         self.module = imported(monkeypatch, ENVIRON)
         self.now = NOW
         self.store = MemoryIngestionStore(lambda: self.now)
-        self.breakers = MemoryBreakerStore(lambda: self.now)
+        self.breakers = Breakers(lambda: self.now)
         self.hub = Hub()
         self.sent: list[str] = []
         self.down = False
@@ -135,6 +136,14 @@ class App:
     async def token(self) -> str:
         answer = json.loads((await self.ask("breaker_status")).get_body())
         return str(answer["approval_url"].partition("?token=")[2])
+
+
+class Breakers(MemoryBreakerStore):
+    loads = 0
+
+    async def load(self) -> SeenBreaker:
+        self.loads += 1
+        return await super().load()
 
 
 class Hub(MemoryHubReader):
@@ -296,12 +305,14 @@ async def test_the_backlog_is_shown_for_each_partition(app: App) -> None:
 async def test_nobody_gets_in_without_a_good_link(app: App, function: str) -> None:
     await app.trip()
     token = await app.token()
+    loads = app.breakers.loads
     cases = {"": 401, "x": 403, f"{token}x": 403, token[:-1]: 403}
     for wrong, code in cases.items():
         body = json.dumps({"token": wrong}).encode()
         answer = await app.ask(function, params={"token": wrong}, body=body)
         assert answer.status_code == code, wrong
         assert b"queue metrics" not in answer.get_body()
+    assert app.breakers.loads == loads, "whoever has no link costs nothing"
     app.now += timedelta(hours=25)
     body = json.dumps({"token": token}).encode()
     late = await app.ask(function, params={"token": token}, body=body)
