@@ -20,7 +20,7 @@ GROUPS = (
     "messaging",
     "cold_start",
     "ingest",
-    "ingestion",
+    "ingestion_stores",
 )
 
 

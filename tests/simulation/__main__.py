@@ -24,6 +24,7 @@ NAMES = (
     "ingestion_balancing",
     "ingestion_breaker",
     "ingestion_redrive",
+    "ingestion_sql",
     "autoscaling",
     "sending",
 )

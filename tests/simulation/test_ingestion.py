@@ -126,11 +126,16 @@ async def thrice(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception
 class World:
     """One partition, whoever reads it, and a host that repeats, skips and steals."""
 
-    def __init__(self, seed: int, fault_rate: float) -> None:
+    def __init__(
+        self,
+        seed: int,
+        fault_rate: float,
+        make_store: Callable[[Callable[[], datetime], int], Store] = Store,
+    ) -> None:
         self.scheduler = Scheduler(seed, fault_rate)
         self.random = self.scheduler.random
         self.limits = CommitLimits(rows_max=self.random.choice(ROWS_MAX))
-        self.store = Store(self.now, self.limits.rows_max)
+        self.store = make_store(self.now, self.limits.rows_max)
         self.hub = Hub(read_max=self.random.choice([3, 10]))
         self.txids = count()
         self.epoch = 0
@@ -361,7 +366,10 @@ def check_seed(seed: int) -> None:
     if seed % 10 == 9:
         check_recreated(seed)
         return
-    world = World(seed, fault_rate=(0.005, 0.02, 0.05)[seed % 3])
+    check_world(World(seed, fault_rate=(0.005, 0.02, 0.05)[seed % 3]), seed)
+
+
+def check_world(world: World, seed: int) -> None:
     world.run(1500)
     check_commits(world)
     world.calm()

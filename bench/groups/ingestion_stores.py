@@ -1,6 +1,6 @@
-"""ingestion: events a second with every guarantee, each beside what its store can do alone.
+"""ingestion_stores: events a second with every guarantee, each beside what its store can do alone.
 
-``python -m bench.groups.ingestion 1000000`` measures the cost per event up to so many.
+``python -m bench.groups.ingestion_stores 1000000`` measures the cost per event up to so many.
 """
 
 from __future__ import annotations
@@ -29,16 +29,12 @@ from bench.ingestion_rig import (
 from bench.lean_transport import lean_transport
 from bench.measurement import Measurement
 from bench.repeats import medians
-from shared.adapters.ingestion_memory import MemoryBreakerStore, MemoryIngestionStore
 from shared.adapters.ingestion_table import TABLE_NAME, TableIngestionStore
 from shared.adapters.ingestion_table_rows import checkpoint_row, commit_rows
 from shared.connections import StorageConnection
 from shared.ingestion.accounting import CommitLimits
-from shared.ingestion.breaker import Breaker
-from shared.ingestion.flows import ingest
-from shared.ingestion.flows.guard import BreakerGuard
 from shared.ingestion.flows.process_batch import run
-from shared.ingestion.model import Commit, Event, OutboxMessage, Stream
+from shared.ingestion.model import Commit, Event, Stream
 from shared.ingestion.ports import IngestionStore
 
 BATCH = 100
@@ -54,11 +50,10 @@ CREATE = "CREATE TABLE Bare (a, b, c, d, n, value, PRIMARY KEY (a, b, c, d, n)) 
 def measure(
     repeats: int = 5, batches: int = 40, counts: Sequence[int] = COUNTS
 ) -> Iterator[Measurement]:
-    """SQLite, then Table Storage (Azurite), then what does not depend on a store."""
+    """SQLite, then Table Storage (Azurite), then what an event costs as a store fills."""
     yield from asyncio.run(_sqlite(repeats, batches))
     yield from asyncio.run(_tables(repeats, max(batches // 8, 2)))
     yield from asyncio.run(_costs(counts))
-    yield asyncio.run(_breaker(repeats, batches))
 
 
 # --- events a second --------------------------------------------------------------------------
@@ -77,9 +72,9 @@ async def _sqlite(repeats: int, batches: int) -> list[Measurement]:
         )
     return [
         Measurement(
-            "ingestion.sqlite", guarded, "events/s", alone, "≥ 40,000; ratio ≥ 0.8", PLANNED
+            "ingestion_stores.sqlite", guarded, "events/s", alone, "≥ 40,000; ratio ≥ 0.8", PLANNED
         ),
-        Measurement("ingestion.sqlite_store", alone, "events/s", driver, "", DRIVER),
+        Measurement("ingestion_stores.sqlite_store", alone, "events/s", driver, "", DRIVER),
     ]
 
 
@@ -97,8 +92,8 @@ async def _tables(repeats: int, batches: int) -> list[Measurement]:
         )
     bare = "baseline: a transaction of the same 100 rows by the client alone"
     return [
-        Measurement("ingestion.table", guarded, "events/s", alone, "ratio ≥ 0.8", PLANNED),
-        Measurement("ingestion.table_commit", commit_ms, "ms", bare_ms, "ratio ≤ 1.2", bare),
+        Measurement("ingestion_stores.table", guarded, "events/s", alone, "ratio ≥ 0.8", PLANNED),
+        Measurement("ingestion_stores.table_commit", commit_ms, "ms", bare_ms, "ratio ≤ 1.2", bare),
     ]
 
 
@@ -192,45 +187,11 @@ async def _costs(counts: Sequence[int]) -> list[Measurement]:
                     found.append(1e6 * (time.process_time() - began) / measured)
     note = f"CPU time; baseline: the same in a store of {counts[0]:,} events"
     return [
-        Measurement(f"ingestion.cost_at_{count}", cost, "µs/event", found[0], "ratio ≤ 1.3", note)
+        Measurement(
+            f"ingestion_stores.cost_at_{count}", cost, "µs/event", found[0], "ratio ≤ 1.3", note
+        )
         for count, cost in zip(counts[1:], found[1:], strict=True)
     ]
-
-
-class _NoSender:
-    async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        raise AssertionError(f"{len(messages)} messages, of effects without any")
-
-
-class _NoAnnouncer:
-    async def announce(self, breaker: Breaker) -> None:
-        raise AssertionError(breaker.reason)
-
-
-async def _breaker(repeats: int, batches: int) -> Measurement:
-    """What asking, counting and telling the breaker costs, its rows in memory."""
-
-    async def cost(*, guarded: bool) -> float:
-        store = MemoryIngestionStore(lambda: each[0][0].enqueued_at, SQL_LIMITS.rows_max)
-        each, reader = _batches(batches, BATCH), consumer(store, new_stream(), SQL_LIMITS)
-        clock = each[0][0].enqueued_at
-        guard = BreakerGuard("bench", MemoryBreakerStore(lambda: clock), _NoAnnouncer())
-        line = ingest.Line(reader, guard, _NoSender(), time.perf_counter)
-        began = time.process_time()
-        for batch in each:
-            if guarded:
-                await ingest.run(batch, line)
-            else:
-                await run(batch, reader)
-                await ingest.drain(line)
-        return 1e6 * (time.process_time() - began) / (batches * BATCH)
-
-    with_it, without = await medians(
-        [lambda: cost(guarded=True), lambda: cost(guarded=False)], repeats=2 * repeats
-    )
-    note = "CPU time; baseline: an event without the breaker, its store in memory"
-    overhead = max(with_it - without, 0.0)
-    return Measurement("ingestion.breaker", overhead, "µs/event", without, "≤ 2", note)
 
 
 def _batches(count: int, size: int) -> list[list[Event]]:

@@ -1,0 +1,123 @@
+"""A SQL store does as its twin in memory, call by call, under the same crashes and lost replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+
+import pytest
+
+from shared.adapters.ingestion_memory import MemoryIngestionStore
+from shared.adapters.ingestion_sql import SqlIngestionStore
+from shared.adapters.ingestion_sql_schema import metadata
+from shared.adapters.sql import Sql
+from shared.ingestion.errors import IngestionError
+from shared.ingestion.model import Commit, Stream
+from shared.ingestion.ports import Saved, StoredMessage
+from tests.simulation.seeds import seeds
+from tests.simulation.test_ingestion import STREAM, Store, World, check_world
+
+T = TypeVar("T")
+
+
+async def inline(work: Callable[[], T]) -> T:
+    """Without a thread: the scheduler alone says who runs when."""
+    return work()
+
+
+class Both(MemoryIngestionStore):
+    """The twin and SQLite side by side: whatever one answers or refuses, so must the other."""
+
+    def __init__(self, clock: Callable[[], datetime], rows_max: int) -> None:
+        super().__init__(clock, rows_max)
+        self.database = Sql("sqlite://", metadata, run=inline)
+        self.sql = SqlIngestionStore(self.database)
+
+    async def load(self, stream: Stream) -> Saved:
+        mine, theirs = await super().load(stream), await self.sql.load(stream)
+        return _pair(mine, theirs)
+
+    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+        versions = saved.version
+        try:
+            mine = await super().commit(stream, _with(saved, versions[0]), commit)
+        except IngestionError as refusal:
+            with pytest.raises(type(refusal)):
+                await self.sql.commit(stream, _with(saved, versions[1]), commit)
+            raise
+        return _pair(mine, await self.sql.commit(stream, _with(saved, versions[1]), commit))
+
+    async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
+        mine, theirs = await super().outbox(stream, limit), await self.sql.outbox(stream, limit)
+        assert mine == theirs
+        return mine
+
+    async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        await super().sent(stream, messages)
+        await self.sql.sent(stream, messages)
+
+
+def _pair(mine: Saved, theirs: Saved) -> Saved:
+    assert mine.checkpoint == theirs.checkpoint
+    return Saved(mine.checkpoint, mine.read_at, (mine.version, theirs.version))
+
+
+def _with(saved: Saved, version: object) -> Saved:
+    return Saved(saved.checkpoint, saved.read_at, version)
+
+
+class BothStores(Store, Both):
+    """With the scheduler's pauses and faults before and after each call to both."""
+
+
+@contextmanager
+def world(seed: int, fault_rate: float) -> Iterator[tuple[World, BothStores]]:
+    made: list[BothStores] = []
+
+    def make(clock: Callable[[], datetime], rows_max: int) -> Store:
+        made.append(BothStores(clock, rows_max))
+        return made[0]
+
+    try:
+        yield World(seed, fault_rate, make), made[0]
+    finally:
+        made[0].database.engine.dispose()
+
+
+def run_now(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    raise AssertionError("it waits")
+
+
+def check_seed(seed: int) -> None:
+    with world(seed, (0.005, 0.02, 0.05)[seed % 3]) as (hostile, store):
+        check_world(hostile, seed)
+        mine = run_now(MemoryIngestionStore.dead_letters(store, STREAM, None, 9999))
+        theirs = run_now(store.sql.dead_letters(STREAM, None, 9999))
+        assert mine == theirs, f"seed {seed}"
+        found = run_now(store.sql.gaps(STREAM, 9999))
+        assert found == list(hostile.rows.gaps.values()), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", seeds(12))
+def test_a_sql_store_does_as_its_twin(seed: int) -> None:
+    check_seed(seed)
+
+
+def test_commits_are_refused_now_and_then() -> None:
+    """A simulation without races would prove nothing."""
+    refusals = 0
+    for seed in range(4):
+        with world(seed, 0.05) as (hostile, store):
+            hostile.run(1500)
+            refusals += store.refusals
+            for task in hostile.scheduler.tasks:
+                task.work.close()
+    assert refusals > 5
