@@ -1,0 +1,93 @@
+"""Blobs of telemetry through the whole app: events on a storage queue, one message for the day."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.storage.queue.aio import QueueClient
+
+from local.amqp import VirtualClock
+from local.amqp.administration import service_bus
+from local.azurite import Azurite
+from local.functions_host import Counts, FunctionsHost
+from local.processing_queues import declare_processing_queues
+from local.system import APP_DIR, shrunk_host_json
+from shared import wiring
+from tests.local.polling import until
+from tests.unit.test_settings import SINGLE
+
+QUEUE = "blobs-of-a-day"
+NEVER = "0 0 0 1 1 *"
+WITHOUT_SCALING = {
+    **SINGLE,
+    "MetricCollectorSchedule": NEVER,
+    "ReconcilerSchedule": NEVER,
+    "LogRetentionSchedule": NEVER,
+    "NotifierSchedule": NEVER,
+}
+
+
+def blob_created(number: int, now: datetime) -> str:
+    path = f"resourceId=/A/{now:y=%Y/m=%m/d=%d}/h={number % 24:02}/m=00/PT1H.json"
+    return json.dumps(
+        {
+            "specversion": "1.0",
+            "type": "Microsoft.Storage.BlobCreated",
+            "source": "/subscriptions/1/storageAccounts/telemetry",
+            "id": f"event-{number}",
+            "time": now.isoformat(),
+            "subject": f"/blobServices/default/containers/insights-logs-appevents/blobs/{path}",
+            "data": {"contentLength": 1},
+        }
+    )
+
+
+def succeeded(host: FunctionsHost, function: str) -> int:
+    counts = host.counts.get(function, Counts())
+    return counts.invocations - counts.failures
+
+
+@pytest.fixture
+async def closed_wiring() -> AsyncIterator[None]:
+    yield
+    await wiring.close()
+
+
+@pytest.mark.usefixtures("closed_wiring")
+async def test_ten_blobs_of_a_day_are_one_message_that_is_due_after_the_day(
+    azurite: Azurite,
+) -> None:
+    clock = VirtualClock()
+    today = datetime.now(UTC)
+    async with service_bus(clock=clock) as bus:
+        namespace = bus.amqp.namespace
+        declare_processing_queues(namespace)
+        settings = {
+            **WITHOUT_SCALING,
+            "AzureWebJobsStorage": azurite.connection_string,
+            "ServiceBusConnection": bus.connection_string,
+            "ProcessingPeriodHours": "24",
+            "TelemetryQueue": QUEUE,
+        }
+        host = FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json())
+        async with (
+            host,
+            QueueClient.from_connection_string(azurite.connection_string, QUEUE) as queue,
+        ):
+            await queue.create_queue()
+            for number in range(10):
+                event = blob_created(number, today)  # Event Grid writes base64, people do not
+                in_base64 = base64.b64encode(event.encode()).decode()
+                await queue.send_message(in_base64 if number % 2 else event)
+            await queue.send_message("no event")
+
+            await until(lambda: succeeded(host, "telemetry_arrived") == 10, 30)
+            await until(lambda: succeeded(host, "telemetry_poison") == 1, 30)
+        assert namespace.counts("processing", clock()).scheduled == 1
+        clock.advance(timedelta(days=1, hours=2))
+        assert namespace.counts("processing", clock()).scheduled == 0
+        assert namespace.counts("working", clock()).active == 1
