@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from backtest import import_autoscale, tune
 from backtest import options as command_line
-from backtest import tune
 from backtest.errors import BacktestError
 from backtest.history import load_history
 from backtest.progress import Progress
@@ -26,12 +26,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0, 1 where faults broke a safety rule, 2 where the input cannot be used."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return tune.run(words[1:]) if words[:1] == ["tune"] else _backtest(words)
+        return COMMANDS.get(words[0], _backtest)(words) if words else _backtest(words)
     except BacktestError as error:
         Console(stderr=True, soft_wrap=True).print(
             f"python -m backtest: {error}", markup=False, highlight=False
         )
         return UNUSABLE
+
+
+def _import_autoscale(words: Sequence[str]) -> int:
+    return import_autoscale.run(words[1:])
+
+
+def _tune(words: Sequence[str]) -> int:
+    return tune.run(words[1:])
+
+
+COMMANDS = {"import-autoscale": _import_autoscale, "tune": _tune}
 
 
 def _backtest(words: Sequence[str]) -> int:

@@ -9,6 +9,7 @@ from shared.autoscaling.policies.conditional import (
     scale_in_only_if,
     scale_out_only_if,
 )
+from shared.autoscaling.policies.metric_rules import MetricRule, MetricRules
 from shared.autoscaling.policies.queue_age import QueueAge
 from shared.autoscaling.policies.schedule import WEEKEND, WORKDAYS, Profile, Rule, Schedule
 from shared.autoscaling.policies.seasonal_floor import SeasonalFloor
@@ -24,6 +25,8 @@ __all__ = [
     "BacklogTarget",
     "CapacityThresholds",
     "Condition",
+    "MetricRule",
+    "MetricRules",
     "Profile",
     "QueueAge",
     "Rule",

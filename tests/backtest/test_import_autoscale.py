@@ -1,0 +1,147 @@
+"""An autoscale setting of Azure Monitor becomes rules that decide the same."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backtest.autoscale_setting import convert
+from backtest.autoscale_source import written
+from backtest.cli import main
+from backtest.errors import BacktestError
+from shared.autoscaling import Resource
+from shared.autoscaling.decide import decide
+from shared.autoscaling.model import CAPACITY_METRIC, History, MetricValue, ScalingState
+from shared.settings import load
+
+EXAMPLE = Path(__file__).parent / "data" / "autoscale_setting.json"
+OFFICE = datetime(2026, 11, 18, 10, 0, tzinfo=UTC)  # a Wednesday, 11:00 in Berlin
+NIGHT = datetime(2026, 11, 18, 20, 0, tzinfo=UTC)
+SALE = datetime(2026, 11, 28, 12, 0, tzinfo=UTC)
+
+
+def example() -> Any:
+    return json.loads(EXAMPLE.read_text())
+
+
+def loaded(document: Any) -> Resource:
+    names: dict[str, Any] = {}
+    exec(written(convert(document)), names)
+    (resource,) = names["resources"](load({}))
+    assert isinstance(resource, Resource)
+    return resource
+
+
+def decided(now: datetime, capacity: int, **values: float) -> int | None:
+    """With these constant values for ten minutes."""
+    times = [now - timedelta(seconds=15 * n) for n in range(40, -1, -1)]
+    series = {**values, CAPACITY_METRIC: float(capacity)}
+    histories = {
+        name.replace("_", "-"): History(tuple(MetricValue(t, value) for t in times))
+        for name, value in series.items()
+    }
+    return decide(loaded(example()), ScalingState(histories), now).desired
+
+
+@pytest.mark.parametrize(
+    ("now", "capacity", "values", "desired"),
+    [
+        (OFFICE, 4, {"my_bus_activemessages": 500}, 6),  # 125 for each instance
+        (OFFICE, 4, {"my_bus_activemessages": 300}, 4),
+        (OFFICE, 4, {"my_bus_activemessages": 5}, 3),
+        (OFFICE, 3, {"my_bus_activemessages": 5}, 3),  # the profile's minimum
+        (NIGHT, 3, {"workers_cpupercentage": 80, "jobs_approximatemessagecount": 0}, 5),
+        (NIGHT, 3, {"workers_cpupercentage": 20, "jobs_approximatemessagecount": 4}, 1),
+        (NIGHT, 3, {"workers_cpupercentage": 20, "jobs_approximatemessagecount": 40}, 3),
+        (SALE, 3, {"my_bus_activemessages": 5}, 8),
+    ],
+)
+def test_it_decides_as_the_setting_says(
+    now: datetime, capacity: int, values: dict[str, float], desired: int
+) -> None:
+    known = {
+        "my_bus_activemessages": 50.0,
+        "workers_cpupercentage": 50.0,
+        "jobs_approximatemessagecount": 50.0,
+    }
+    assert decided(now, capacity, **{**known, **values}) == desired
+
+
+@pytest.mark.parametrize("form", ["rest", "cli", "template"])
+def test_every_form_in_which_a_setting_is_exported_is_read(form: str) -> None:
+    rest = example()
+    cli = rest["properties"]
+    kind = {"type": "Microsoft.Insights/autoscaleSettings"}
+    template = {"resources": [{"type": "else"}, {**kind, **rest}]}
+    document = {"rest": rest, "cli": cli, "template": template}[form]
+    assert written(convert(document)) == written(convert(rest))
+
+
+def test_what_is_not_carried_over_is_said() -> None:
+    notes = " ".join(convert(example()).notes)
+    for word in ("notifications", "diagnostic setting", "capacity.default", "cooldowns"):
+        assert word in notes
+
+
+def changed(*path: Any, value: Any) -> Any:
+    document = copy.deepcopy(example())
+    place = document["properties"]
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return document
+
+
+TRIGGER = ("profiles", 0, "rules", 0, "metricTrigger")
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ([], "no autoscale setting"),
+        ({"resources": []}, "none is of type"),
+        (changed("profiles", value=[]), "at least one"),
+        (changed("targetResourceUri", value="/subscriptions/x"), "must be an App Service Plan"),
+        (changed(*TRIGGER, "operator", value="About"), "profiles[0].rules[0]: "),
+        (changed(*TRIGGER, "timeWindow", value="soon"), "'soon' is no duration"),
+        (changed(*TRIGGER, "threshold", value="much"), "profiles[0]: ValueError"),
+        (
+            changed("profiles", 0, "recurrence", "schedule", "timeZone", value="Mars"),
+            "time zone 'Mars'",
+        ),
+        (
+            changed("profiles", 0, "recurrence", "schedule", "days", value=["Caturday"]),
+            "'Cat' is no day",
+        ),
+        (changed("profiles", 3, "capacity", value={"minimum": "1"}), "profiles[3]: KeyError"),
+    ],
+)
+def test_what_cannot_be_converted_is_named(document: Any, said: str) -> None:
+    with pytest.raises(BacktestError) as raised:
+        convert(document)
+    assert said in str(raised.value)
+
+
+def test_the_command_writes_a_file_and_never_over_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "scaling_rules.py"
+    words = ["import-autoscale", str(EXAMPLE), "--output", str(output)]
+    assert main(words) == 0
+    assert "note: notifications" in capsys.readouterr().err
+    assert "MetricRules(" in output.read_text()
+    assert main(words) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert main(["import-autoscale", str(tmp_path / "none.json")]) == 2
+    assert "none.json" in capsys.readouterr().err
+
+
+def test_limits_of_the_resource_span_those_of_all_profiles() -> None:
+    limits = loaded(example()).limits
+    assert limits == replace(limits, minimum=1, maximum=20)
