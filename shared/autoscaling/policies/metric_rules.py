@@ -12,7 +12,6 @@ from typing import Literal
 
 from shared.autoscaling.model import EvidenceValue, Observation, Recommendation
 from shared.autoscaling.policies.checks import number, one_of, text, whole
-from shared.autoscaling.samples import since
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
     {
@@ -69,10 +68,11 @@ class MetricRule:
     def value(self, seen: Observation) -> float | None:
         """The aggregate; None without samples."""
         start = seen.now - timedelta(seconds=self.window_seconds)
-        samples = since(seen.history(self.metric).samples, start)
-        if not samples:
+        samples = seen.history(self.metric).samples
+        values = [sample.value for sample in samples if sample.time >= start]
+        if not values:
             return None
-        value = AGGREGATIONS[self.aggregation]([sample.value for sample in samples])
+        value = AGGREGATIONS[self.aggregation](values)
         return value / seen.capacity if self.per_instance else value
 
     def met(self, value: float) -> bool:
