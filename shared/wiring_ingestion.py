@@ -20,6 +20,7 @@ from shared.ingestion.flows.guard import BreakerGuard
 from shared.ingestion.flows.ingest import Line
 from shared.ingestion.flows.metrics import MetricHandler
 from shared.ingestion.flows.process_batch import Consumer
+from shared.ingestion.flows.redrive import Redriver
 from shared.ingestion.flows.settle import side_by_side
 from shared.ingestion.flows.tail import TailWatch
 from shared.ingestion.model import Stream
@@ -28,6 +29,7 @@ from shared.settings_ingestion import BreakerSettings, IngestionSettings
 
 if TYPE_CHECKING:
     from shared.adapters.consumption_switch import AppSettingSwitch
+    from shared.adapters.dead_letter_queue import ServiceBusDeadLetters
     from shared.adapters.event_hubs import EventHubReader
     from shared.adapters.ingestion_sender import StorageQueueSender
     from shared.adapters.ingestion_sql import SqlIngestionStore
@@ -134,6 +136,18 @@ def sender() -> StorageQueueSender:
     from shared.adapters.ingestion_sender import StorageQueueSender  # noqa: PLC0415  heavy
 
     return StorageQueueSender(wiring.settings().storage(STORAGE), QUEUE)
+
+
+def redriver() -> Redriver:
+    """Puts dead letters into the pipeline again."""
+    return Redriver(store(), hub(), handler, retry())
+
+
+def dead_letter_queue(name: str, queue: str) -> ServiceBusDeadLetters:
+    """Another place for dead letters; close it in the end."""
+    from shared.adapters.dead_letter_queue import ServiceBusDeadLetters  # noqa: PLC0415  heavy
+
+    return ServiceBusDeadLetters(wiring.settings().service_bus(name), queue, wiring.now)
 
 
 @cache

@@ -18,8 +18,8 @@ from shared.ingestion.errors import (
     StoreUnavailable,
     TransientFailure,
 )
-from shared.ingestion.flows.dead_letters import Wanted, event_of, find, read
-from shared.ingestion.flows.redrive import Redriver, older_than, purge, send_away
+from shared.ingestion.flows.dead_letters import Wanted, chunks, event_of, find, older_than, read
+from shared.ingestion.flows.redrive import Redriver, purge, send_away
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -103,6 +103,15 @@ async def test_they_come_page_by_page_however_many_there_are() -> None:
     store = await store_with(range(250), store=MemoryIngestionStore(lambda: NOW, rows_max=300))
     assert numbers(await find(store, Wanted(), 240)) == list(range(240))
     assert numbers(await find(store, Wanted(), 240, after=239)) == list(range(240, 250))
+
+
+async def test_all_are_gone_through_once_though_some_stay_and_some_go() -> None:
+    store = await store_with(range(10))
+    met: list[int] = []
+    async for chunk in chunks(store, Wanted(), 3):
+        met += numbers(chunk)
+        await purge(store, chunk[:2])
+    assert met == list(range(10))
 
 
 async def test_reading_one_gives_its_event_and_says_what_is_not_clear() -> None:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shared import wiring, wiring_ingestion
+from shared import wiring_ingestion
 from shared.ingestion.flows.serve import serve
 from shared.settings import SettingsError
 from shared.settings_ingestion import EVENT_HUB
@@ -54,7 +54,6 @@ async def main(options: argparse.Namespace) -> None:
         await serve(runner.processor, stopping, runner.cycle_seconds, _jitter)
     finally:
         await runner.close()
-        await wiring.close()
     logging.info("[stopped] %s", runner.name)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from shared.ingestion.errors import NotThere
 from shared.ingestion.model import DeadLetter, Event, FailureKind, Stream
-from shared.ingestion.ports import DeadLetterStore, HubReader, StoredDeadLetter
+from shared.ingestion.ports import DeadLetterStore, HubReader, IngestionStore, StoredDeadLetter
 from shared.ingestion.survey import Span
 
 PAGE = 100
@@ -48,6 +48,25 @@ async def find(
         if len(found) == limit:
             break
     return found
+
+
+async def older_than(store: IngestionStore, stream: Stream, age: timedelta) -> datetime:
+    """That long ago by the store's clock."""
+    return (await store.load(stream)).read_at - age
+
+
+async def chunks(
+    store: DeadLetterStore, wanted: Wanted, size: int
+) -> AsyncIterator[Sequence[StoredDeadLetter]]:
+    """All of them, so many at a time; what is taken up meanwhile is not met again."""
+    chunk: list[StoredDeadLetter] = []
+    async for stored in _all(store, wanted, None):
+        chunk.append(stored)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
 async def read(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 
 from shared.ingestion.errors import AccountingBroken, CommitRefused, NotThere, StoreUnavailable
 from shared.ingestion.failures import blame
@@ -19,7 +18,6 @@ from shared.ingestion.ports import (
     DeadLetterStore,
     Handler,
     HubReader,
-    IngestionStore,
     Retrying,
     StoredDeadLetter,
 )
@@ -37,6 +35,11 @@ class Done:
 
     failed: list[tuple[StoredDeadLetter, str]] = field(default_factory=list)
     """They stay where they are, and why."""
+
+    def add(self, other: Done) -> None:
+        self.done += other.done
+        self.gone += other.gone
+        self.failed += other.failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +111,6 @@ async def purge(store: DeadLetterStore, letters: Sequence[StoredDeadLetter]) -> 
         took = await _insist(store, stored, None)
         (outcome.done if took else outcome.gone).append(stored)
     return outcome
-
-
-async def older_than(store: IngestionStore, stream: Stream, age: timedelta) -> datetime:
-    """That long ago by the store's clock."""
-    return (await store.load(stream)).read_at - age
 
 
 async def _insist(store: DeadLetterStore, stored: StoredDeadLetter, effect: Effect | None) -> bool:
