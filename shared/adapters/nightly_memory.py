@@ -1,0 +1,128 @@
+"""In-memory twins of what the nightly job needs. Same contracts, no I/O."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+
+from shared.nightly.errors import InputUnreadable, JobRefused, JobUnavailable, RunTaken
+from shared.nightly.model import (
+    Day,
+    Demand,
+    Job,
+    JobPhase,
+    JobStatus,
+    Ledger,
+    Notice,
+    Run,
+    Submission,
+)
+
+
+class MemoryRunStore:
+    """Demands and runs by data set and date, with a version that grows at each change."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._demands: dict[tuple[str, date], Demand] = {}
+        self._runs: dict[tuple[str, date], list[Run]] = defaultdict(list)
+
+    async def read(self, dataset: str) -> Ledger:
+        keys = {key for key in (*self._demands, *self._runs) if key[0] == dataset}
+        days = {key[1]: Day(key[1], self._demands.get(key), self._latest(key)) for key in keys}
+        return Ledger(dataset, self._now(), days)
+
+    async def ask(self, dataset: str, demand: Demand) -> bool:
+        standing = self._demands.get((dataset, demand.date))
+        if standing and standing.data_until >= demand.data_until:
+            return False
+        self._demands[dataset, demand.date] = demand
+        return True
+
+    async def insert(self, run: Run) -> Run:
+        runs = self._runs[run.dataset, run.date]
+        if run.number <= len(runs):
+            raise RunTaken(f"{run.dataset} {run.date}: run {run.number} was started elsewhere")
+        runs.append(replace(run, version=0))
+        return runs[-1]
+
+    async def replace(self, run: Run) -> Run:
+        runs = self._runs[run.dataset, run.date]
+        if run.number > len(runs) or runs[run.number - 1].version != run.version:
+            raise RunTaken(f"{run.dataset} {run.date}: run {run.number} was changed elsewhere")
+        runs[run.number - 1] = replace(run, version=run.version + 1)
+        return runs[run.number - 1]
+
+    async def forget(self, dataset: str, day: date) -> None:
+        self._demands.pop((dataset, day), None)
+        self._runs.pop((dataset, day), None)
+
+    async def close(self) -> None: ...
+
+    def runs(self, dataset: str, day: date) -> list[Run]:
+        """All of a date, first to last."""
+        return list(self._runs[dataset, day])
+
+    def _latest(self, key: tuple[str, date]) -> Run | None:
+        runs = self._runs.get(key)
+        return runs[-1] if runs else None
+
+
+@dataclass(slots=True)
+class MemorySubmitter:
+    """Runs nothing; says of each run what it is told to say. The handle is the job's token."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    statuses: dict[str, JobStatus] = field(default_factory=dict)
+    refusal: str = ""
+    outage: str = ""
+
+    async def submit(self, job: Job) -> Submission:
+        self._answering()
+        if self.refusal:
+            raise JobRefused(self.refusal)
+        self.jobs.setdefault(job.token, job)
+        self.statuses.setdefault(job.token, JobStatus(JobPhase.PENDING))
+        return Submission(job.token, f"memory://{job.token}")
+
+    async def status(self, handle: str) -> JobStatus:
+        self._answering()
+        return self.statuses.get(handle, JobStatus(JobPhase.GONE))
+
+    async def cancel(self, handle: str) -> None:
+        self._answering()
+        if self.statuses[handle].phase in (JobPhase.PENDING, JobPhase.RUNNING):
+            self.statuses[handle] = JobStatus(JobPhase.FAILED, error="cancelled")
+
+    async def close(self) -> None: ...
+
+    def _answering(self) -> None:
+        if self.outage:
+            raise JobUnavailable(self.outage)
+
+
+@dataclass(slots=True)
+class MemoryInputs:
+    """Tells what it was told; without ``written`` nothing can be seen."""
+
+    written: dict[str, dict[date, datetime]] | None = field(default_factory=dict)
+
+    async def newest(self, dataset: str, dates: Sequence[date]) -> Mapping[date, datetime]:
+        if self.written is None:
+            raise InputUnreadable("no permission")
+        times = self.written.get(dataset, {})
+        return {day: times[day] for day in dates if day in times}
+
+    async def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class MemoryNotifier:
+    """Remembers what it was to tell."""
+
+    notices: list[Notice] = field(default_factory=list)
+
+    async def notify(self, notice: Notice) -> None:
+        self.notices.append(notice)

@@ -1,0 +1,1 @@
+"""Nightly trends: which dates to recompute, and one run of the job for each at a time."""

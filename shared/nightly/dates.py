@@ -1,0 +1,44 @@
+"""Which dates are to be recomputed. A date is a UTC day of the export's files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+
+from shared.nightly.model import Demand
+
+DAY = timedelta(days=1)
+
+
+def night(now: datetime, late_days: int) -> tuple[date, ...]:
+    """Yesterday and the ``late_days`` before it, newest first."""
+    today = now.astimezone(UTC).date()
+    return tuple(today - n * DAY for n in range(1, late_days + 2))
+
+
+def over(start: datetime, end: datetime, now: datetime) -> tuple[date, ...]:
+    """The dates that the time from ``start`` to before ``end`` touches and that are over.
+
+    A date that still runs is left to its night: half a day looks like lost events.
+    """
+    first = start.astimezone(UTC).date()
+    last = (end.astimezone(UTC) - timedelta(microseconds=1)).date()
+    touched = [first + n * DAY for n in range((last - first).days + 1)]
+    return tuple(day for day in touched if _end(day) <= now)
+
+
+def demands(
+    dates: Sequence[date], newest: Mapping[date, datetime] | None, reason: str
+) -> tuple[Demand, ...]:
+    """What to ask for, given when the data of each date were last written.
+
+    A date without data asks for nothing. Where nobody can tell (``newest`` is None) the end of the
+    day stands in for it, so that the date is computed once.
+    """
+    if newest is None:
+        return tuple(Demand(day, _end(day), f"{reason}; its data cannot be seen") for day in dates)
+    return tuple(Demand(day, newest[day], reason) for day in dates if day in newest)
+
+
+def _end(day: date) -> datetime:
+    return datetime.combine(day + DAY, time(), UTC)
