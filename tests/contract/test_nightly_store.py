@@ -1,0 +1,145 @@
+"""What every RunStore promises, asked of the memory twin and of Azure Tables (Azurite)."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from shared.adapters.nightly_memory import MemoryRunStore
+from shared.adapters.nightly_tables import TableRunStore
+from shared.connections import StorageConnection
+from shared.nightly import runs
+from shared.nightly.errors import RunTaken
+from shared.nightly.model import Demand, Run, RunPolicy, RunState
+from shared.nightly.ports import RunStore
+
+NOW = datetime.now(UTC)
+DAY = date(2026, 2, 28)
+OTHER = DAY - timedelta(days=1)
+DEMAND = Demand(DAY, datetime(2026, 3, 1, 0, 10, 0, 123456, tzinfo=UTC), "the night")
+
+
+@pytest.fixture(params=["memory", "tables"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[RunStore]:
+    if request.param == "memory":
+        yield MemoryRunStore(lambda: NOW)
+        return
+    string = request.getfixturevalue("azurite").connection_string
+    opened = TableRunStore(StorageConnection("Storage", string))
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def run() -> Run:
+    dataset = f"insights/{uuid.uuid4().hex[:8]}"
+    return runs.started(dataset, DEMAND, None, 1, "token", NOW, RunPolicy())
+
+
+async def test_a_data_set_that_nobody_knows_is_empty_and_has_the_time(
+    store: RunStore, run: Run
+) -> None:
+    ledger = await store.read(run.dataset)
+    assert ledger.days == {}
+    assert abs(ledger.now - NOW) < timedelta(minutes=5)
+
+
+async def test_what_is_asked_for_stands_until_it_is_asked_for_with_more_data(
+    store: RunStore, run: Run
+) -> None:
+    more = replace(DEMAND, data_until=DEMAND.data_until + timedelta(seconds=1), reason="late")
+    assert await store.ask(run.dataset, DEMAND)
+    assert not await store.ask(run.dataset, DEMAND)
+    assert await store.ask(run.dataset, more)
+    assert not await store.ask(run.dataset, DEMAND)
+    assert (await store.read(run.dataset)).days[DAY].demand == more
+
+
+async def test_a_run_is_read_as_it_was_written_with_all_its_fields(
+    store: RunStore, run: Run
+) -> None:
+    inserted = await store.insert(run)
+    assert (await store.read(run.dataset)).days[DAY].latest == inserted == run
+    full = replace(
+        inserted,
+        state=RunState.FAILED,
+        submits=2,
+        lease_until=None,
+        submitted_at=NOW,
+        handle="7",
+        log_url="https://log",
+        error="no memory\n  at line 1",
+        retry_at=NOW + timedelta(minutes=10),
+        untold=True,
+    )
+    written = await store.replace(full)
+    assert (await store.read(run.dataset)).days[DAY].latest == written == full
+    assert written.version != inserted.version
+
+
+async def test_of_many_at_once_one_inserts_and_one_changes(store: RunStore, run: Run) -> None:
+    both = [store.insert(replace(run, token=f"t{n}")) for n in range(6)]
+    answers = await asyncio.gather(*both, return_exceptions=True)
+    (won,) = [answer for answer in answers if isinstance(answer, Run)]
+    assert sum(isinstance(answer, RunTaken) for answer in answers) == 5
+    changes = [store.replace(replace(won, submits=2)) for _ in range(6)]
+    answers = await asyncio.gather(*changes, return_exceptions=True)
+    assert [type(answer) for answer in answers].count(Run) == 1, "equal as they are, one has won"
+    with pytest.raises(RunTaken):
+        await store.replace(replace(won, submits=3))
+
+
+async def test_the_latest_run_counts_and_dates_and_data_sets_keep_apart(
+    store: RunStore, run: Run
+) -> None:
+    await store.ask(run.dataset, DEMAND)
+    await store.insert(run)
+    second = await store.insert(replace(run, number=2, token="second"))
+    await store.insert(replace(run, date=OTHER))
+    other = replace(run, dataset=f"{run.dataset}#?")
+    await store.insert(other)
+    ledger = await store.read(run.dataset)
+    assert set(ledger.days) == {DAY, OTHER}
+    assert (ledger.days[DAY].latest, ledger.days[DAY].demand) == (second, DEMAND)
+    assert ledger.days[OTHER].demand is None
+    assert ledger.open_runs == 2
+    assert set((await store.read(other.dataset)).days) == {DAY}
+
+
+async def test_a_date_can_be_forgotten_and_its_runs_can_be_changed_no_more(
+    store: RunStore, run: Run
+) -> None:
+    await store.ask(run.dataset, DEMAND)
+    inserted = await store.insert(run)
+    await store.insert(replace(run, date=OTHER))
+    await store.forget(run.dataset, DAY)
+    assert set((await store.read(run.dataset)).days) == {OTHER}
+    with pytest.raises(RunTaken):
+        await store.replace(inserted)
+
+
+async def test_a_reply_that_got_lost_is_not_taken_for_another_s_doing(
+    azurite: object, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client repeats a request whose answer it has not seen, as azure-core does."""
+    store = TableRunStore(StorageConnection("Storage", azurite.connection_string))  # type: ignore[attr-defined]
+    for name in ("create_entity", "update_entity"):
+        call = getattr(store._table, name)
+
+        async def twice(*arguments: object, call=call, **options: object) -> object:  # type: ignore[no-untyped-def]
+            await call(*arguments, **options)
+            return await call(*arguments, **options)
+
+        monkeypatch.setattr(store._table, name, twice)
+    try:
+        await store.read(run.dataset)
+        inserted = await store.insert(run)
+        changed = await store.replace(replace(inserted, submits=2))
+        assert (await store.read(run.dataset)).days[DAY].latest == changed
+    finally:
+        await store.close()

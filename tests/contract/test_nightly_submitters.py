@@ -1,0 +1,317 @@
+"""What every JobSubmitter promises: the memory twin, processes, Livy, Synapse and Databricks.
+
+The last three are asked by their real clients, of stand-ins that follow their documentation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from local.stand_ins.loopback_server import Fault, LoopbackServer, Reply
+from local.stand_ins.spark_batches import BatchStandIn
+from local.stand_ins.spark_databricks import DatabricksStandIn
+from shared.adapters.nightly_batches import BatchSubmitter
+from shared.adapters.nightly_databricks import DatabricksSubmitter
+from shared.adapters.nightly_livy import LivyClient
+from shared.adapters.nightly_local import LocalSubmitter
+from shared.adapters.nightly_memory import MemorySubmitter
+from shared.adapters.nightly_synapse import SynapseClient
+from shared.nightly.errors import JobRefused, JobUnavailable
+from shared.nightly.model import Job, JobPhase, JobStatus
+from shared.nightly.ports import JobSubmitter
+
+ARGUMENTS = ("--input", "abfss://x", "--date", "2026-02-28")
+FILE = "abfss://jobs@account.dfs.core.windows.net/event_trends.py"
+REQUEST = {"file": FILE, "pyFiles": ["abfss://x/y.zip"], "conf": {"spark.executor.cores": "4"}}
+TASK = {"existing_cluster_id": "c-1", "spark_python_task": {"python_file": FILE}}
+PATIENCE_SECONDS = 0.3
+LOST = Fault(reply=None, does_work=True, methods=frozenset({"POST"}))
+
+
+async def basic() -> Mapping[str, str]:
+    return {"Authorization": "Basic eDp5"}
+
+
+class Place(Protocol):
+    """A submitter, and the power over what it submits to."""
+
+    @property
+    def submitter(self) -> JobSubmitter: ...
+
+    async def start(self) -> None: ...
+
+    async def end(self, *, well: bool) -> None: ...
+
+    def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Names and arguments of what was started."""
+        ...
+
+
+class InMemory:
+    def __init__(self) -> None:
+        self.submitter = MemorySubmitter()
+
+    async def start(self) -> None:
+        self._say(JobStatus(JobPhase.RUNNING, "memory://log"))
+
+    async def end(self, *, well: bool) -> None:
+        phase = JobPhase.SUCCEEDED if well else JobPhase.FAILED
+        self._say(JobStatus(phase, "memory://log", "" if well else "no memory"))
+
+    def _say(self, status: JobStatus) -> None:
+        self.submitter.statuses = dict.fromkeys(self.submitter.statuses, status)
+
+    def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
+        return [(job.token, job.arguments) for job in self.submitter.jobs.values()]
+
+
+SCRIPT = """
+import pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+with (folder / "submitted").open("a") as file:
+    file.write(chr(31).join(sys.argv[2:]) + chr(10))
+while not (folder / "verdict").exists():
+    time.sleep(0.02)
+verdict = (folder / "verdict").read_text()
+print(verdict)
+sys.exit(verdict != "")
+"""
+
+
+class Processes:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        command = (sys.executable, "-S", "-c", SCRIPT, str(folder))
+        self.submitter = LocalSubmitter(folder / "runs", command)
+
+    async def start(self) -> None:
+        """They do so by themselves."""
+
+    async def end(self, *, well: bool) -> None:
+        temporary = self.folder / "verdict.new"
+        temporary.write_text("" if well else "no memory")
+        temporary.rename(self.folder / "verdict")
+
+    def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
+        names = [run.name for run in (self.folder / "runs").iterdir()]
+        lines = (self.folder / "submitted").read_text().splitlines()
+        return [(name, tuple(line.split("\x1f"))) for name, line in zip(names, lines, strict=True)]
+
+
+class Batches:
+    def __init__(self, server: BatchStandIn, submitter: JobSubmitter) -> None:
+        self.server, self.submitter = server, submitter
+
+    async def start(self) -> None:
+        for batch in self.server.batches.values():
+            batch.state, batch.app_info = "running", {"driverLogUrl": "https://driver/log"}
+
+    async def end(self, *, well: bool) -> None:
+        for batch in self.server.batches.values():
+            batch.state = "success" if well else "dead"
+            batch.result = "Succeeded" if well else "Failed"
+            batch.errors, batch.log = ([], []) if well else (["LIVY_JOB_STATE_DEAD"], ["no memory"])
+
+    def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
+        requests = [batch.request for batch in self.server.batches.values()]
+        assert all(request.items() >= REQUEST.items() for request in requests)
+        return [(request["name"], tuple(request["args"])) for request in requests]
+
+
+class Databricks:
+    def __init__(self, server: DatabricksStandIn, submitter: JobSubmitter) -> None:
+        self.server, self.submitter = server, submitter
+
+    async def start(self) -> None:
+        for run in self.server.runs.values():
+            run.life_cycle_state = "RUNNING"
+
+    async def end(self, *, well: bool) -> None:
+        for run in self.server.runs.values():
+            run.life_cycle_state, run.result_state = "TERMINATED", "SUCCESS" if well else "FAILED"
+            run.state_message, run.error = "Workload failed", "" if well else "no memory"
+
+    def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
+        found = []
+        for run in self.server.runs.values():
+            (task,) = run.request["tasks"]
+            assert task["existing_cluster_id"] == "c-1"
+            assert task["spark_python_task"]["python_file"] == FILE
+            parameters = tuple(task["spark_python_task"]["parameters"])
+            found.append((run.request["idempotency_token"], parameters))
+        return found
+
+
+async def remote(kind: str, stack: AsyncExitStack) -> Batches | Databricks:
+    if kind == "databricks":
+        server = await stack.enter_async_context(DatabricksStandIn())
+        return Databricks(server, DatabricksSubmitter(server.host, TASK, PATIENCE_SECONDS))
+    synapse = kind == "synapse"
+    batches = await stack.enter_async_context(
+        BatchStandIn(synapse=synapse, unique_names=kind == "livy")
+    )
+    client: Any = (
+        SynapseClient(batches.base_url, "pool1", REQUEST, PATIENCE_SECONDS)
+        if synapse
+        else LivyClient(f"{batches.livy_url}/batches", REQUEST, basic, PATIENCE_SECONDS)
+    )
+    stack.push_async_callback(client.close)
+    return Batches(batches, BatchSubmitter(client))
+
+
+@pytest.fixture(params=["memory", "processes", "livy", "old livy", "synapse", "databricks"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    async with AsyncExitStack() as stack:
+        if request.param == "memory":
+            yield InMemory()
+        elif request.param == "processes":
+            processes = Processes(tmp_path)
+            yield processes
+            await processes.end(well=True)
+        else:
+            yield await remote(request.param, stack)
+
+
+@pytest.fixture(params=["livy", "old livy", "synapse", "databricks"])
+async def far(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Batches | Databricks]:
+    monkeypatch.setattr("shared.adapters.nightly_databricks.RETRY_SECONDS", 1)
+    async with AsyncExitStack() as stack:
+        yield await remote(request.param, stack)
+
+
+async def phase(place: Place, handle: str, wanted: JobPhase) -> JobStatus:
+    deadline = time.monotonic() + 10
+    while (status := await place.submitter.status(handle)).phase is not wanted:
+        assert time.monotonic() < deadline, status
+        await asyncio.sleep(0.02)
+    return status
+
+
+async def test_a_job_runs_with_its_arguments_and_succeeds(place: Place) -> None:
+    submission = await place.submitter.submit(Job("run-1", ARGUMENTS))
+    await place.start()
+    running = await phase(place, submission.handle, JobPhase.RUNNING)
+    assert "://" in running.log_url
+    await place.end(well=True)
+    done = await phase(place, submission.handle, JobPhase.SUCCEEDED)
+    assert done.error == ""
+    assert place.submitted() == [("run-1", ARGUMENTS)]
+
+
+async def test_a_failure_comes_with_its_reason_and_the_place_of_its_log(place: Place) -> None:
+    submission = await place.submitter.submit(Job("run-1", ARGUMENTS))
+    await place.end(well=False)
+    failed = await phase(place, submission.handle, JobPhase.FAILED)
+    assert "no memory" in failed.error
+    assert "://" in failed.log_url
+
+
+async def test_the_same_token_starts_nothing_twice_not_even_after_the_end(place: Place) -> None:
+    first = await place.submitter.submit(Job("run-1", ARGUMENTS))
+    assert await place.submitter.submit(Job("run-1", ARGUMENTS)) == first
+    await place.start()
+    await place.end(well=True)
+    await phase(place, first.handle, JobPhase.SUCCEEDED)
+    again = await place.submitter.submit(Job("run-1", ARGUMENTS))
+    assert again.handle == first.handle
+    assert place.submitted() == [("run-1", ARGUMENTS)]
+    other = await place.submitter.submit(Job("run-2", ARGUMENTS))
+    assert other.handle != first.handle
+
+
+async def test_a_cancelled_run_ends_and_may_be_cancelled_again(place: Place) -> None:
+    submission = await place.submitter.submit(Job("run-1", ARGUMENTS))
+    await place.submitter.cancel(submission.handle)
+    deadline = time.monotonic() + 10
+    while True:
+        found = await place.submitter.status(submission.handle)
+        if found.phase in (JobPhase.FAILED, JobPhase.GONE):
+            break
+        assert time.monotonic() < deadline, found
+    await place.submitter.cancel(submission.handle)
+
+
+async def test_a_run_that_nobody_knows_is_gone(place: Place) -> None:
+    assert (await place.submitter.status("424242")).phase is JobPhase.GONE
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_who_is_busy_is_asked_again_later(far: Batches | Databricks, status: int) -> None:
+    far.server.fail_next(Fault(Reply(status, "busy", "text/plain")), times=50)
+    with pytest.raises(JobUnavailable, match=r"busy|429|503"):
+        await far.submitter.submit(Job("run-1", ARGUMENTS))
+    with pytest.raises(JobUnavailable):
+        await far.submitter.status("1")
+    far.server.stop_failing()
+    await far.submitter.submit(Job("run-1", ARGUMENTS))
+    assert len(far.submitted()) == 1
+
+
+async def test_a_lost_reply_is_no_second_run(far: Batches | Databricks) -> None:
+    far.server.fail_next(LOST)
+    with pytest.raises(JobUnavailable):
+        await far.submitter.submit(Job("run-1", ARGUMENTS))
+    far.server.stop_failing()
+    submission = await far.submitter.submit(Job("run-1", ARGUMENTS))
+    assert far.submitted() == [("run-1", ARGUMENTS)]
+    assert (await far.submitter.status(submission.handle)).phase is JobPhase.PENDING
+
+
+@pytest.mark.parametrize("status", [400, 403])
+async def test_a_refusal_says_what_the_service_said(far: Batches | Databricks, status: int) -> None:
+    body = '{"error_code": "PERMISSION_DENIED", "message": "not yours", "msg": "not yours"}'
+    far.server.fail_next(Fault(Reply(status, body), methods=frozenset({"POST"})))
+    with pytest.raises(JobRefused, match="not yours"):
+        await far.submitter.submit(Job("run-1", ARGUMENTS))
+
+
+async def test_who_does_not_answer_at_all_is_asked_again_later(far: Batches | Databricks) -> None:
+    server: LoopbackServer = far.server
+    await server.__aexit__()
+    with pytest.raises(JobUnavailable):
+        await far.submitter.status("1")
+    await server.__aenter__()
+
+
+async def test_the_name_is_found_on_a_later_page() -> None:
+    async with BatchStandIn(unique_names=False) as server:
+        client = LivyClient(server.livy_url, REQUEST, basic)
+        submitter = BatchSubmitter(client)
+        for n in range(205):
+            server.add({"name": f"other-{n}"})
+        first = await submitter.submit(Job("run-1", ARGUMENTS))
+        assert await submitter.submit(Job("run-1", ARGUMENTS)) == first
+        await client.close()
+
+
+async def test_a_process_that_is_killed_has_failed_also_for_a_host_that_starts_later(
+    tmp_path: Path,
+) -> None:
+    processes = Processes(tmp_path)
+    await processes.submitter.submit(Job("run-1", ARGUMENTS))
+    later = LocalSubmitter(tmp_path / "runs")
+    assert (await later.status("run-1")).phase is JobPhase.RUNNING
+    os.killpg(int((tmp_path / "runs/run-1/started").read_text()), signal.SIGKILL)
+    await phase(processes, "run-1", JobPhase.FAILED)
+    assert "gone" in (await later.status("run-1")).error
+
+
+async def test_a_command_that_is_not_there_fails_with_its_name(tmp_path: Path) -> None:
+    submitter = LocalSubmitter(tmp_path, ("no-such-command",))
+    await submitter.submit(Job("run-1", ()))
+    deadline = time.monotonic() + 10
+    while (status := await submitter.status("run-1")).phase is not JobPhase.FAILED:
+        assert time.monotonic() < deadline
+    assert "no-such-command" in status.error
