@@ -38,6 +38,8 @@ simulate: $(READY) ## every seeded simulation; SEEDS=10000, or SEED=7 ONLY=inges
 lock: $(READY) ## resolve requirements*.in into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements.in -o requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-sql.in -o requirements-sql.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-databricks.in -o requirements-databricks.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-synapse.in -o requirements-synapse.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.in -o requirements-dev.txt
 
 clean: ## remove what setup and runs made

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import azure.functions as func
 
-from shared import wiring, wiring_ingestion, wiring_notifications
+from shared import wiring, wiring_ingestion, wiring_nightly, wiring_notifications
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.dashboard.exchange import Reply, Request
@@ -16,6 +16,7 @@ from shared.ingestion.delivery import delivered
 from shared.ingestion.flows import breaker_http, ingest
 from shared.messaging import arrivals, processing
 from shared.messaging import flows as messaging
+from shared.nightly.flows import night
 from shared.settings_ingestion import EVENT_HUB
 
 STORAGE = "AzureWebJobsStorage"
@@ -24,6 +25,7 @@ SERVICE_BUS = wiring.PROCESSING_CONNECTION
 app = func.FunctionApp()
 data_sets = func.Blueprint()  # type: ignore[no-untyped-call]
 ingestion = func.Blueprint()  # type: ignore[no-untyped-call]
+nightly = func.Blueprint()  # type: ignore[no-untyped-call]
 settings = wiring.settings()  # wrong settings or rules stop the app here, every problem named
 logging.getLogger("azure").setLevel(logging.WARNING)
 
@@ -112,7 +114,7 @@ async def process_dataset(message: func.ServiceBusMessage) -> None:
     """Process a data set for a period that is over, unless that is done."""
     work, holder = processing.decode_work(message.get_body()), str(message.sequence_number)
     await messaging.process_dataset.run(
-        work, holder, wiring.claims(), wiring.recompute(), wiring.now
+        work, holder, wiring.claims(), wiring_nightly.recompute(), wiring.now
     )
 
 
@@ -201,11 +203,36 @@ async def breaker_isolate(req: func.HttpRequest) -> func.HttpResponse:
     return _response(await breaker_http.isolate(_asked(req), wiring_ingestion.attendant()))
 
 
+@nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.schedule)
+@nightly.retry(strategy="fixed_delay", max_retry_count="5", delay_interval="00:05:00")
+async def nightly_trends(timer: func.TimerRequest) -> None:
+    """Ask for yesterday's trends, and for those of days with late data; start what can start."""
+    found = settings.nightly
+    settler = wiring_nightly.settler()
+    await night.run(
+        found.datasets,
+        found.late_days,
+        settler.store,
+        wiring_nightly.inputs(),
+        settler.notifier,
+    )
+    await settler.run_all(found.datasets)
+
+
+@nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.runs_schedule)
+async def trend_runs(timer: func.TimerRequest) -> None:
+    """Look at the runs: start what is asked for, try again, stop what is stuck, tell who fails."""
+    await wiring_nightly.settler().run_all(settings.nightly.datasets)
+
+
 if settings.ingestion.hub is not None:
     app.register_functions(ingestion)
 
 if settings.processing_period_hours:
     app.register_functions(data_sets)
+
+if settings.nightly.submitter:
+    app.register_functions(nightly)
 
 
 def _request(request: func.HttpRequest) -> Request:

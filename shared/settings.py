@@ -21,6 +21,7 @@ from shared.connections import (
 from shared.names import NAME, UUID
 from shared.settings_ingestion import IngestionSettings, read_ingestion
 from shared.settings_notifications import NotificationSettings, read_notifications
+from shared.settings_nightly import NightlySettings, read_nightly
 
 T = TypeVar("T")
 NO_SLASHES = re.compile(r"[^/]+")
@@ -94,6 +95,7 @@ class Settings:
     telemetry_queue: str
     ingestion: IngestionSettings
     notifications: NotificationSettings
+    nightly: NightlySettings
 
     def single_resource(self) -> SingleResource:
         """The resource that the settings of the original describe. Raises SettingsError."""
@@ -195,6 +197,7 @@ def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]
         telemetry_queue=reader.text("TelemetryQueue", "telemetry"),
         ingestion=read_ingestion(reader),
         notifications=read_notifications(reader),
+        nightly=read_nightly(reader),
     )
     if settings.minimum_capacity > settings.maximum_capacity:
         reader.problems.append(

@@ -28,15 +28,20 @@ def over(start: datetime, end: datetime, now: datetime) -> tuple[date, ...]:
 
 
 def demands(
-    dates: Sequence[date], newest: Mapping[date, datetime] | None, reason: str
+    dates: Sequence[date],
+    newest: Mapping[date, datetime] | None,
+    reason: str,
+    known_until: datetime | None = None,
 ) -> tuple[Demand, ...]:
     """What to ask for, given when the data of each date were last written.
 
-    A date without data asks for nothing. Where nobody can tell (``newest`` is None) the end of the
-    day stands in for it, so that the date is computed once.
+    A date without data asks for nothing. Where nobody can tell (``newest`` is None) the time until
+    which data are known to have come stands in for it, or the end of the day, so that the date is
+    computed once.
     """
     if newest is None:
-        return tuple(Demand(day, _end(day), f"{reason}; its data cannot be seen") for day in dates)
+        told = f"{reason}; its data cannot be seen"
+        return tuple(Demand(day, known_until or _end(day), told) for day in dates)
     return tuple(Demand(day, newest[day], reason) for day in dates if day in newest)
 
 

@@ -129,13 +129,13 @@ async def test_a_reply_that_got_lost_is_not_taken_for_another_s_doing(
     """The client repeats a request whose answer it has not seen, as azure-core does."""
     store = TableRunStore(StorageConnection("Storage", azurite.connection_string))  # type: ignore[attr-defined]
     for name in ("create_entity", "update_entity"):
-        call = getattr(store._table, name)
+        call = getattr(store._table._table, name)
 
         async def twice(*arguments: object, call=call, **options: object) -> object:  # type: ignore[no-untyped-def]
             await call(*arguments, **options)
             return await call(*arguments, **options)
 
-        monkeypatch.setattr(store._table, name, twice)
+        monkeypatch.setattr(store._table._table, name, twice)
     try:
         await store.read(run.dataset)
         inserted = await store.insert(run)

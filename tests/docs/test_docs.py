@@ -149,7 +149,8 @@ def test_operations_explains_every_kind(heading: str, kinds: Iterable[str]) -> N
 def test_development_files_are_not_deployed() -> None:
     ignored = set((ROOT / ".funcignore").read_text().split())
     deployed = {"function_app.py", "host.json", "scaling_rules.py", "shared"}
-    deployed |= {"requirements.txt", "requirements-sql.txt"}
+    deployed |= {"requirements.txt"}
+    deployed |= {f"requirements-{each}.txt" for each in ("databricks", "sql", "synapse")}
     tracked = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -22,6 +22,7 @@ TURNS = 3
 WORKER_LIBRARY = ("azure-functions-runtime", "azurefunctions-extensions-base")
 """The platform brings it; it is no requirement of the app."""
 
+JOB = {"TrendsSubmitter": "local", "TrendsInput": "in", "TrendsOutput": "out"}
 HUB = {"EventHubConnection__fullyQualifiedNamespace": "hubs.servicebus.windows.net"}
 INDEX = """
 import asyncio, json, pathlib, sys, time
@@ -79,7 +80,9 @@ def test_only_what_the_app_needs_is_in_the_package(unpacked: Path) -> None:
     assert top == {
         "function_app.py",
         "host.json",
+        "requirements-databricks.txt",
         "requirements-sql.txt",
+        "requirements-synapse.txt",
         "requirements.txt",
         "scaling_rules.py",
         "shared",
@@ -110,7 +113,7 @@ def test_patterns_begin_at_the_root_but_for_those_that_say_otherwise(tmp_path: P
 def test_every_function_is_indexed_from_the_requirements_alone_in_less_than_two_seconds(
     unpacked: Path, installed: Path, worker_library: Path
 ) -> None:
-    environ = {**EXAMPLE, **SINGLE, "ProcessingPeriodHours": "24", **HUB}
+    environ = {**EXAMPLE, **SINGLE, "ProcessingPeriodHours": "24", **HUB, **JOB}
     paths = [str(unpacked), str(installed), str(worker_library), str(ROOT)]
     command = [sys.executable, "-I", "-S", "-c", INDEX, str(unpacked), *paths[1:3], paths[3]]
     best = float("inf")

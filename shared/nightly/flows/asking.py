@@ -22,7 +22,7 @@ async def look(
         return await inputs.newest(dataset, dates)
     except InputUnreadable as error:
         extra = {"action": "trends_input_unreadable", "dataset": dataset}
-        log.warning("data of %s cannot be seen: %s", dataset, error, extra=extra)
+        log.warning("[trends_input_unreadable] %s: %s", dataset, error, extra=extra)
         return error
 
 
@@ -32,10 +32,11 @@ async def ask(
     newest: Mapping[date, datetime] | InputUnreadable,
     reason: str,
     store: RunStore,
+    known_until: datetime | None = None,
 ) -> list[date]:
     """Answers the dates that were not asked for with so much data before."""
     seen = None if isinstance(newest, InputUnreadable) else newest
-    asked = demands(dates, seen, reason)
+    asked = demands(dates, seen, reason, known_until)
     return [demand.date for demand in asked if await _asked(dataset, demand, store)]
 
 
@@ -43,5 +44,5 @@ async def _asked(dataset: str, demand: Demand, store: RunStore) -> bool:
     new = await store.ask(dataset, demand)
     if new:
         extra = {"action": "trends_asked", "dataset": dataset, "date": str(demand.date)}
-        log.info("%s %s: %s", dataset, demand.date, demand.reason, extra=extra)
+        log.info("[trends_asked] %s %s: %s", dataset, demand.date, demand.reason, extra=extra)
     return new

@@ -34,7 +34,7 @@ async def run(
             asked[dataset] = await _night(dataset, late_days, store, inputs, notifier)
         except Exception as error:
             extra = {"action": "trends_night_failed", "dataset": dataset}
-            log.exception("the night of %s failed", dataset, extra=extra)
+            log.exception("[trends_night_failed] %s", dataset, extra=extra)
             errors[dataset] = error
     if errors:
         raise NightFailed(errors)
@@ -49,15 +49,18 @@ async def _night(
     newest = await look(dataset, dates, inputs)
     asked = await ask(dataset, dates, newest, "the night", store)
     await _forget_old(ledger, store)
-    if text := _alarm(dates[0], newest):
+    if text := _alarm(dates, newest):
         await notifier.notify(Notice(subject(dataset, str(dates[0])), text, lasting=False))
     return asked
 
 
-def _alarm(yesterday: date, newest: Mapping[date, datetime] | InputUnreadable) -> str:
-    if isinstance(newest, InputUnreadable):
-        return f"late data go unnoticed, for nobody can see what there is: {newest}"
-    return "" if yesterday in newest else "there are no data at all: are they still exported?"
+def _alarm(dates: Sequence[date], newest: Mapping[date, datetime] | InputUnreadable) -> str:
+    """What is wrong with the data, if anything; who waits for no late data need not see them."""
+    if not isinstance(newest, InputUnreadable):
+        return "" if dates[0] in newest else "there are no data at all: are they still exported?"
+    if len(dates) == 1:
+        return ""
+    return f"late data go unnoticed, for nobody can see what there is: {newest}"
 
 
 async def _forget_old(ledger: Ledger, store: RunStore) -> None:

@@ -13,6 +13,7 @@ async def run(
     dataset: str, start: datetime, end: datetime, store: RunStore, inputs: InputReader
 ) -> list[date]:
     """Answers the dates that are newly asked for."""
-    dates = over(start, end, (await store.read(dataset)).now)
+    now = (await store.read(dataset)).now
+    dates = over(start, end, now)
     newest = await look(dataset, dates, inputs)
-    return await ask(dataset, dates, newest, f"data of {start:%Y-%m-%d %H:%M} came", store)
+    return await ask(dataset, dates, newest, f"data of {start:%Y-%m-%d %H:%M} came", store, now)

@@ -7,7 +7,7 @@ mends it, and many may do it at once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -33,6 +33,19 @@ class Settler:
     job: Callable[[Run], Job]
     new_token: Callable[[date, int], str]
 
+    async def run_all(self, datasets: Iterable[str]) -> None:
+        """Each data set on its own. Raises what kept the last one from being read."""
+        failure: Exception | None = None
+        for dataset in datasets:
+            try:
+                await self.run(dataset)
+            except Exception as error:
+                extra = {"action": "trends_unread", "dataset": dataset}
+                log.exception("[trends_unread] %s: its runs cannot be read", dataset, extra=extra)
+                failure = error
+        if failure is not None:
+            raise failure
+
     async def run(self, dataset: str) -> list[Run]:
         """Answers the runs that changed. A date that fails does not keep the others."""
         ledger = await self.store.read(dataset)
@@ -41,15 +54,17 @@ class Settler:
             try:
                 run = await self._advance(day, ledger, open_runs)
             except RunTaken as error:
-                log.info("%s", error, extra=_extra("trends_left", dataset, day.date))
+                log.info("[trends_left] %s", error, extra=_extra("trends_left", dataset, day.date))
                 continue
             except Exception:
                 extra = _extra("trends_settling_failed", dataset, day.date)
-                log.exception("%s %s could not be settled", dataset, day.date, extra=extra)
+                log.exception(
+                    "[trends_settling_failed] %s %s: tried again", dataset, day.date, extra=extra
+                )
                 continue
             if run is not None:
                 changed.append(run)
-                open_runs += run.number > (day.latest.number if day.latest else 0)
+                open_runs += _open(run) - _open(day.latest)
         return changed
 
     async def _advance(self, day: Day, ledger: Ledger, open_runs: int) -> Run | None:
@@ -89,7 +104,7 @@ class Settler:
             status = await self.submitter.status(run.handle)
         except JobUnavailable as error:
             extra = _extra("trends_unseen", run.dataset, run.date)
-            log.warning("run %s cannot be seen: %s", run.token, error, extra=extra)
+            log.warning("[trends_unseen] run %s: %s", run.token, error, extra=extra)
             unseen = runs.unseen(run, str(error), ledger.now, self.policy)
             return None if unseen == run else await self._write(unseen)
         seen = runs.observed(run, status, ledger.now, self.policy)
@@ -104,8 +119,8 @@ class Settler:
         level = logging.WARNING if run.error else logging.INFO
         extra = _extra(f"trends_{run.state}", run.dataset, run.date)
         extra |= {"run": run.token, "handle": run.handle, "log_url": run.log_url}
-        text = "%s %s: run %d is %s %s"
-        log.log(level, text, run.dataset, run.date, run.number, run.state, run.error, extra=extra)
+        text = f"[trends_{run.state}] {run.dataset} {run.date}: run {run.number} {run.error}"
+        log.log(level, "%s", text.rstrip(), extra=extra)
         return await self._told(run) if run.untold else run
 
     async def _told(self, run: Run) -> Run:
@@ -117,9 +132,13 @@ class Settler:
             await self.notifier.notify(notice(run, self.policy))
         except Exception:
             extra = _extra("trends_untold", run.dataset, run.date)
-            log.exception("nobody could be told of run %s; again later", run.token, extra=extra)
+            log.exception("[trends_untold] run %s: told again later", run.token, extra=extra)
             return run
         return await self.store.replace(replace(run, untold=False))
+
+
+def _open(run: Run | None) -> bool:
+    return run is not None and not run.state.ended
 
 
 def _extra(action: str, dataset: str, day: date) -> dict[str, str]:

@@ -1,0 +1,154 @@
+"""Builds what starts the nightly job, each when first used."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from shared import wiring
+from shared.nightly import jobs
+from shared.nightly.flows.settle import Settler
+from shared.nightly.model import Run, RunPolicy
+from shared.settings import SettingsError
+from shared.settings_nightly import LOCAL_FOLDER, NightlySettings
+
+if TYPE_CHECKING:
+    from shared.adapters.nightly_batches import BatchClient
+    from shared.messaging.ports import Recompute
+    from shared.nightly.model import Job
+    from shared.nightly.ports import InputReader, JobSubmitter, Notifier, RunStore
+
+STORAGE = "AzureWebJobsStorage"
+FABRIC = "api.fabric.microsoft.com"
+
+
+def settings() -> NightlySettings:
+    return wiring.settings().nightly
+
+
+def recompute() -> Recompute:
+    """What processes a data set; without a job the log says what is due."""
+    return _recompute() if settings().submitter else wiring.recompute()
+
+
+@cache
+def _recompute() -> Recompute:
+    from shared.adapters.nightly_recompute import AskingRecompute  # noqa: PLC0415
+
+    return AskingRecompute(settings().datasets, settler(), inputs(), wiring.recompute())
+
+
+@cache
+def settler() -> Settler:
+    """Makes it so."""
+    return Settler(store(), submitter(), notifier(), policy(settings()), _job, jobs.new_token)
+
+
+@cache
+def store() -> RunStore:
+    from shared.adapters.nightly_tables import TableRunStore  # noqa: PLC0415  heavy to import
+
+    return TableRunStore(wiring.settings().storage(STORAGE))
+
+
+@cache
+def inputs() -> InputReader:
+    from shared.adapters.nightly_inputs import StoredInputs  # noqa: PLC0415  heavy to import
+
+    return StoredInputs(settings().input, settings().input_connection_string)
+
+
+@cache
+def notifier() -> Notifier:
+    from shared.adapters.nightly_notices import LogNotifier, WebhookNotifier  # noqa: PLC0415
+
+    told = wiring.settings().ingestion.breaker
+    return LogNotifier(
+        WebhookNotifier(told.webhook_url, told.webhook_style) if told.webhook_url else None
+    )
+
+
+@cache
+def submitter() -> JobSubmitter:
+    """Raises SettingsError where what it needs is not installed."""
+    found = settings()
+    if found.submitter == "local":
+        from shared.adapters.nightly_local import LocalSubmitter  # noqa: PLC0415
+
+        return LocalSubmitter(Path(found.endpoint or LOCAL_FOLDER))
+    if found.submitter == "databricks":
+        return _databricks(found)
+    from shared.adapters.nightly_batches import BatchSubmitter  # noqa: PLC0415
+
+    return BatchSubmitter(_synapse(found) if found.submitter == "synapse" else _livy(found))
+
+
+def policy(found: NightlySettings) -> RunPolicy:
+    return RunPolicy(
+        attempts=found.attempts,
+        retry_delay=timedelta(minutes=found.retry_minutes),
+        timeout=timedelta(minutes=found.timeout_minutes),
+        parallel=found.parallel,
+    )
+
+
+def _job(run: Run) -> Job:
+    found = settings()
+    return jobs.job(run, found.input, found.output, found.arguments)
+
+
+def _databricks(found: NightlySettings) -> JobSubmitter:
+    try:
+        from shared.adapters.nightly_databricks import DatabricksSubmitter  # noqa: PLC0415  heavy
+    except ImportError as error:
+        raise _missing(error, "databricks") from error
+    return DatabricksSubmitter(found.endpoint, found.request)
+
+
+def _synapse(found: NightlySettings) -> BatchClient:
+    try:
+        from shared.adapters.nightly_synapse import SynapseClient  # noqa: PLC0415  heavy to import
+    except ImportError as error:
+        raise _missing(error, "synapse") from error
+    return SynapseClient(*found.pool, found.request)
+
+
+def _missing(error: ImportError, submitter: str) -> SettingsError:
+    lines = f"add the line `-r requirements-{submitter}.txt` to requirements.txt and deploy again"
+    return SettingsError(
+        [f"TrendsSubmitter = {submitter!r}: {error.name} is not installed: {lines}"]
+    )
+
+
+def _livy(found: NightlySettings) -> BatchClient:
+    from shared.adapters.nightly_livy import LivyClient  # noqa: PLC0415  heavy to import
+
+    async def headers() -> Mapping[str, str]:
+        if found.user:
+            pair = base64.b64encode(f"{found.user}:{found.password}".encode()).decode()
+            return {"Authorization": f"Basic {pair}"}
+        if urlsplit(found.endpoint).hostname != FABRIC:
+            return {}
+        from shared.adapters.credentials import credential_for  # noqa: PLC0415  heavy to import
+
+        token = await credential_for(found.endpoint).get_token(f"https://{FABRIC}/.default")
+        return {"Authorization": f"Bearer {token.token}"}
+
+    return LivyClient(found.endpoint, found.request, headers)
+
+
+async def close() -> None:
+    """Close what was opened; registered with ``wiring``, which closes the rest."""
+    for adapter in (store, inputs, submitter):
+        if adapter.cache_info().currsize:
+            await adapter().close()
+    for cached in (_recompute, settler, store, inputs, notifier, submitter):
+        cached.cache_clear()
+
+
+wiring.before_closing.append(close)

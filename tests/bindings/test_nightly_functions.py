@@ -1,0 +1,170 @@
+"""The functions of the night with mocked bindings: from the timer to a run, and to its end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from typing import Any
+from unittest.mock import Mock
+
+import azure.functions as func
+import pytest
+
+from shared import wiring, wiring_nightly
+from shared.adapters.claims_memory import MemoryClaims
+from shared.adapters.nightly_memory import (
+    MemoryInputs,
+    MemoryNotifier,
+    MemoryRunStore,
+    MemorySubmitter,
+)
+from shared.messaging.periods import Period
+from shared.messaging.processing import schedule_processing
+from shared.nightly.errors import NightFailed
+from shared.nightly.model import JobPhase, JobStatus, RunState
+from tests.bindings.test_messaging_functions import ENVIRON, imported, names
+
+SET = "insights-logs-appevents"
+TODAY = date(2026, 3, 1)
+YESTERDAY, BEFORE = TODAY - timedelta(days=1), TODAY - timedelta(days=2)
+NIGHT = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
+JOB = {
+    **ENVIRON,
+    "TrendsSubmitter": "local",
+    "TrendsInput": "in/{dataset}",
+    "TrendsOutput": "out",
+    "TrendsArguments": "--tables T",
+    "TrendsDataSets": SET,
+}
+
+
+class App:
+    """function_app, freshly imported, on memory twins, with a clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = NIGHT
+        self.store = MemoryRunStore(lambda: self.now)
+        self.submitter, self.notifier = MemorySubmitter(), MemoryNotifier()
+        self.inputs = MemoryInputs({SET: {YESTERDAY: NIGHT - timedelta(hours=2)}})
+        self.module = imported(monkeypatch, JOB)
+        for name in ("store", "submitter", "notifier", "inputs"):
+            monkeypatch.setattr(wiring_nightly, name, cache(lambda name=name: getattr(self, name)))
+        claims = MemoryClaims()
+        monkeypatch.setattr(wiring, "claims", cache(lambda: claims))
+        monkeypatch.setattr(wiring, "now", lambda: self.now)
+
+    async def night(self) -> None:
+        await self.module.nightly_trends(Mock(spec=func.TimerRequest))
+
+    async def minutes_pass(self, minutes: float = 1) -> None:
+        self.now += timedelta(minutes=minutes)
+        await self.module.trend_runs(Mock(spec=func.TimerRequest))
+
+    def end(self, phase: JobPhase, error: str = "") -> None:
+        status = JobStatus(phase, "https://log", error)
+        for token, last in self.submitter.statuses.items():
+            if last.phase in (JobPhase.PENDING, JobPhase.RUNNING):
+                self.submitter.statuses[token] = status
+
+    @property
+    def submitted(self) -> list[tuple[str, ...]]:
+        return [job.arguments for job in self.submitter.jobs.values()]
+
+    def states(self, day: date) -> list[RunState]:
+        return [run.state for run in self.store.runs(SET, day)]
+
+
+@pytest.fixture
+async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
+    yield App(monkeypatch)
+    monkeypatch.undo()
+    await wiring.close()
+    sys.modules.pop("function_app", None)
+
+
+async def test_the_functions_are_there_where_a_job_is_set_and_only_then(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert names(app.module) >= {"nightly_trends", "trend_runs"}
+    without = imported(monkeypatch, {"TrendsSubmitter": ""})
+    assert not names(without) & {"nightly_trends", "trend_runs"}
+
+
+async def test_yesterday_is_recomputed_once_and_again_when_late_data_come(app: App) -> None:
+    await app.night()
+    expected = f"--input in/{SET} --output out --date {YESTERDAY} --tables T"
+    assert app.submitted == [tuple(expected.split())]
+    app.end(JobPhase.SUCCEEDED)
+    await app.minutes_pass()
+    await app.night()
+    assert app.states(YESTERDAY) == [RunState.SUCCEEDED]
+    assert app.inputs.written is not None
+    app.now += timedelta(days=1)
+    app.inputs.written[SET] |= {YESTERDAY: app.now, TODAY: app.now}
+    await app.night()
+    app.end(JobPhase.SUCCEEDED)
+    await app.minutes_pass()
+    app.end(JobPhase.SUCCEEDED)
+    await app.minutes_pass()
+    assert app.states(YESTERDAY) == [RunState.SUCCEEDED] * 2
+    assert app.states(TODAY) == [RunState.SUCCEEDED]
+    assert app.notifier.notices == []
+
+
+async def test_processing_a_data_set_asks_for_its_dates_and_not_for_the_same_data_twice(
+    app: App,
+) -> None:
+    body = schedule_processing(SET, Period(), NIGHT, NIGHT - timedelta(days=1)).body
+    message: Any = Mock(spec=func.ServiceBusMessage, sequence_number=1)
+    message.get_body.return_value = body
+    await app.module.process_dataset(message)
+    await app.night()
+    assert app.states(YESTERDAY) == [RunState.SUBMITTED]
+    other: Any = Mock(spec=func.ServiceBusMessage, sequence_number=2)
+    other.get_body.return_value = schedule_processing("sales", Period(), NIGHT, NIGHT).body
+    await app.module.process_dataset(other)
+    assert len(app.submitted) == 1
+
+
+async def test_a_failing_job_is_tried_three_times_and_told_of_each_time(app: App) -> None:
+    await app.night()
+    for minutes in (1, 10, 1, 20, 1, 600):
+        app.end(JobPhase.FAILED, "no memory")
+        await app.minutes_pass(minutes)
+    assert app.states(YESTERDAY) == [RunState.FAILED] * 3
+    assert [notice.lasting for notice in app.notifier.notices] == [False, False, True]
+    assert app.notifier.notices[-1].text == "attempt 3 of 3 failed, given up: no memory"
+    assert app.notifier.notices[-1].log_url == "https://log"
+
+
+async def test_a_night_without_data_is_told_of(app: App) -> None:
+    app.inputs.written = {SET: {BEFORE: NIGHT}}
+    await app.night()
+    (notice,) = app.notifier.notices
+    assert (str(YESTERDAY) in notice.subject, "no data" in notice.text) == (True, True)
+    assert app.states(BEFORE) == [RunState.SUBMITTED]
+
+
+async def test_yesterday_is_recomputed_even_where_nobody_can_see_the_data(app: App) -> None:
+    app.inputs.written = None
+    await app.night()
+    assert "late data go unnoticed" in app.notifier.notices[0].text
+    app.end(JobPhase.SUCCEEDED)
+    for _ in range(4):
+        await app.minutes_pass()
+        app.end(JobPhase.SUCCEEDED)
+    await app.night()
+    assert app.states(YESTERDAY) == [RunState.SUCCEEDED]
+
+
+async def test_a_night_that_cannot_be_is_raised_for_the_hosts_retries(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_arguments: object) -> None:
+        raise OSError("storage is down")
+
+    monkeypatch.setattr(app.inputs.__class__, "newest", broken)
+    with pytest.raises(NightFailed, match="storage is down"):
+        await app.night()

@@ -1,0 +1,136 @@
+"""What data there are, seen in blobs (Azurite) and in folders; and people told by webhook."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from azure.storage.blob.aio import ContainerClient
+
+from local.azurite import Azurite
+from local.stand_ins.loopback_server import HOST, LoopbackServer, Reply, Request
+from shared.adapters.nightly_inputs import StoredInputs, parts
+from shared.adapters.nightly_notices import WebhookNotifier
+from shared.nightly.announcing import Style
+from shared.nightly.errors import InputUnreadable, NoticeUndelivered
+from shared.nightly.layout import date_of, may_hold
+from shared.nightly.model import Notice
+
+DAY = date(2026, 2, 28)
+OTHER = date(2026, 2, 27)
+ABSENT = date(2026, 2, 26)
+RESOURCE = "resourceId=/SUBSCRIPTIONS/1/RESOURCEGROUPS/G/PROVIDERS/MICROSOFT.INSIGHTS/COMPONENTS"
+
+
+def paths(name: str, *days: date) -> list[str]:
+    return [
+        f"{RESOURCE}/{name}/y={day:%Y}/m={day:%m}/d={day:%d}/h={hour:02}/m=00/PT1H.json"
+        for day in days
+        for hour in (0, 23)
+    ]
+
+
+@pytest.fixture
+async def container(azurite: Azurite) -> AsyncIterator[ContainerClient]:
+    name = f"logs-{os.getpid()}"
+    client = ContainerClient.from_connection_string(azurite.connection_string, name)
+    async with client:
+        await client.create_container()
+        yield client
+        await client.delete_container()
+
+
+async def test_each_date_has_the_time_of_its_newest_blob(
+    container: ContainerClient, azurite: Azurite
+) -> None:
+    old = paths("A", date(2025, 2, 28), date(2026, 1, 28)) + paths("B", OTHER)
+    classic = [f"app_key/Event/{DAY}/05/x.blob", "README.md"]
+    for path in [*old, *paths("A", DAY), *classic]:
+        await container.upload_blob(path, b"{}")
+    last = await container.get_blob_client(classic[0]).get_blob_properties()
+    place = f"{container.url.removesuffix(container.container_name)}{{dataset}}"
+    inputs = StoredInputs(place, azurite.connection_string)
+    found = await inputs.newest(container.container_name, [DAY, OTHER, ABSENT])
+    await inputs.close()
+    assert set(found) == {DAY, OTHER}
+    assert found[DAY] == last.last_modified
+
+
+async def test_a_container_that_is_not_there_is_named(azurite: Azurite) -> None:
+    url = azurite.connection_string.partition("BlobEndpoint=")[2].partition(";")[0]
+    inputs = StoredInputs(f"{url}/{{dataset}}", azurite.connection_string)
+    with pytest.raises(InputUnreadable, match="no-such"):
+        await inputs.newest("no-such", [DAY])
+    await inputs.close()
+
+
+async def test_folders_are_seen_as_well(tmp_path: Path) -> None:
+    for path in paths("A", DAY, date(2025, 2, 28)):
+        file = tmp_path / "logs" / path
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+    written = datetime(2026, 3, 1, 0, 5, tzinfo=UTC)
+    os.utime(tmp_path / "logs" / paths("A", DAY)[0], (written.timestamp(), written.timestamp()))
+    newer = written + timedelta(hours=1)
+    os.utime(tmp_path / "logs" / paths("A", DAY)[1], (newer.timestamp(), newer.timestamp()))
+    for place in (f"{tmp_path}/{{dataset}}", f"file://{tmp_path}/{{dataset}}"):
+        assert await StoredInputs(place).newest("logs", [DAY, OTHER]) == {DAY: newer}
+    with pytest.raises(InputUnreadable, match="no such folder"):
+        await StoredInputs(str(tmp_path / "none")).newest("logs", [DAY])
+
+
+def test_places_of_spark_are_places_of_blobs() -> None:
+    assert parts("abfss://logs@acct.dfs.core.windows.net/a/b/") == (
+        "https://acct.blob.core.windows.net",
+        "logs",
+        "a/b/",
+    )
+    assert parts("https://acct.blob.core.windows.net/logs") == (
+        "https://acct.blob.core.windows.net",
+        "logs",
+        "",
+    )
+    with pytest.raises(InputUnreadable, match="must be a folder"):
+        parts("s3://bucket/logs")
+
+
+def test_folders_of_other_dates_are_not_entered() -> None:
+    dates = [DAY, OTHER]
+    assert may_hold(f"{RESOURCE}/A/", dates)
+    assert may_hold(f"{RESOURCE}/A/y=2026/m=02/", dates)
+    assert not may_hold(f"{RESOURCE}/A/y=2025/", dates)
+    assert not may_hold(f"{RESOURCE}/A/y=2026/m=03/", dates)
+    assert not may_hold(f"{RESOURCE}/A/y=2026/m=02/d=01/", dates)
+    assert date_of("x/y=2026/m=02/d=31/h=00") is None
+
+
+class Receiver(LoopbackServer):
+    """Takes what is posted; its address is a secret."""
+
+    status = 202
+
+    def unauthorized(self) -> Reply:
+        return Reply(self.status)
+
+    def handle(self, request: Request) -> Reply:  # noqa: ARG002
+        return Reply(self.status)
+
+
+@pytest.mark.parametrize("style", ["cloudevents", "slack", "teams"])
+async def test_a_failure_reaches_the_webhook_with_its_log(style: Style) -> None:
+    notice = Notice("event trends of sales, 2026-02-28", "given up: <no> memory", True, "https://l")
+    async with Receiver() as receiver:
+        url = f"http://{HOST}:{receiver.port}/secret"
+        await WebhookNotifier(url, style).notify(notice)
+        body = receiver.requests[0].body.decode()
+        receiver.status = 500
+        with pytest.raises(NoticeUndelivered, match="answered 500") as error:
+            await WebhookNotifier(url, style).notify(notice)
+    assert "given up" in body
+    assert "https://l" in body
+    assert "secret" not in str(error.value)
+    with pytest.raises(NoticeUndelivered):
+        await WebhookNotifier(url, style).notify(notice)
