@@ -18,7 +18,16 @@ var queueNames = [
   telemetryQueue
   '${telemetryQueue}-poison'
 ]
-var tableNames = ['Scaling', 'Claims', 'Ingestion', 'Checkpoints', 'Ownership', 'Breaker', 'Notifications']
+var tableNames = [
+  'Scaling'
+  'Claims'
+  'Ingestion'
+  'Checkpoints'
+  'Ownership'
+  'Breaker'
+  'Notifications'
+  'TrendRuns'
+]
 
 // The host keeps its locks and keys in blobs; its documentation asks for the owner of blob data.
 var roles = {
