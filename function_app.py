@@ -214,7 +214,7 @@ async def nightly_trends(timer: func.TimerRequest) -> None:
         found.late_days,
         settler.store,
         wiring_nightly.inputs(),
-        settler.notifier,
+        settler.herald,
     )
     await settler.run_all(found.datasets)
 

@@ -20,8 +20,8 @@ from shared.connections import (
 )
 from shared.names import NAME, UUID
 from shared.settings_ingestion import IngestionSettings, read_ingestion
-from shared.settings_notifications import NotificationSettings, read_notifications
 from shared.settings_nightly import NightlySettings, read_nightly
+from shared.settings_notifications import NotificationSettings, read_notifications
 
 T = TypeVar("T")
 NO_SLASHES = re.compile(r"[^/]+")

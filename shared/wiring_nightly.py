@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from shared import wiring
+from shared.news import Kind
 from shared.nightly import jobs
 from shared.nightly.flows.settle import Settler
 from shared.nightly.model import Run, RunPolicy
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from shared.adapters.nightly_batches import BatchClient
     from shared.messaging.ports import Recompute
     from shared.nightly.model import Job
-    from shared.nightly.ports import InputReader, JobSubmitter, Notifier, RunStore
+    from shared.nightly.ports import Herald, InputReader, JobSubmitter, RunStore
 
 STORAGE = "AzureWebJobsStorage"
 FABRIC = "api.fabric.microsoft.com"
@@ -46,7 +47,7 @@ def _recompute() -> Recompute:
 @cache
 def settler() -> Settler:
     """Makes it so."""
-    return Settler(store(), submitter(), notifier(), policy(settings()), _job, jobs.new_token)
+    return Settler(store(), submitter(), herald(), policy(settings()), _job, jobs.new_token)
 
 
 @cache
@@ -63,14 +64,13 @@ def inputs() -> InputReader:
     return StoredInputs(settings().input, settings().input_connection_string)
 
 
-@cache
-def notifier() -> Notifier:
-    from shared.adapters.nightly_notices import LogNotifier, WebhookNotifier  # noqa: PLC0415
+def herald() -> Herald:
+    """Whoever is told of everything, unless nobody wants to hear of failed trends."""
+    if Kind.TRENDS_FAILED in wiring.settings().notifications.kinds:
+        return wiring.herald()
+    from shared.adapters.webhook import LogHerald  # noqa: PLC0415  heavy to import
 
-    told = wiring.settings().ingestion.breaker
-    return LogNotifier(
-        WebhookNotifier(told.webhook_url, told.webhook_style) if told.webhook_url else None
-    )
+    return LogHerald()
 
 
 @cache
@@ -147,7 +147,7 @@ async def close() -> None:
     for adapter in (store, inputs, submitter):
         if adapter.cache_info().currsize:
             await adapter().close()
-    for cached in (_recompute, settler, store, inputs, notifier, submitter):
+    for cached in (_recompute, settler, store, inputs, submitter):
         cached.cache_clear()
 
 

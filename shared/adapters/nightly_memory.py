@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 
+from shared.news import News
 from shared.nightly.errors import InputUnreadable, JobRefused, JobUnavailable, RunTaken
 from shared.nightly.model import (
     Day,
@@ -15,7 +16,6 @@ from shared.nightly.model import (
     JobPhase,
     JobStatus,
     Ledger,
-    Notice,
     Run,
     Submission,
 )
@@ -119,10 +119,10 @@ class MemoryInputs:
 
 
 @dataclass(slots=True)
-class MemoryNotifier:
+class MemoryHerald:
     """Remembers what it was to tell."""
 
-    notices: list[Notice] = field(default_factory=list)
+    news: list[News] = field(default_factory=list)
 
-    async def notify(self, notice: Notice) -> None:
-        self.notices.append(notice)
+    async def tell(self, news: News) -> None:
+        self.news.append(news)

@@ -30,7 +30,3 @@ class NightFailed(NightlyError):
 
     def __init__(self, errors: Mapping[str, Exception]) -> None:
         super().__init__("; ".join(f"{name}: {error}" for name, error in errors.items()))
-
-
-class NoticeUndelivered(NightlyError):
-    """Nobody was told; it is told again."""

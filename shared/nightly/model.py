@@ -155,13 +155,3 @@ class JobStatus:
     phase: JobPhase
     log_url: str = ""
     error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """What a person should hear. ``lasting``: nothing happens any more unless somebody acts."""
-
-    subject: str
-    text: str
-    lasting: bool
-    log_url: str = ""

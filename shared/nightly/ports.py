@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Protocol
 
-from shared.nightly.model import Demand, Job, JobStatus, Ledger, Notice, Run, Submission
+from shared.news import News
+from shared.nightly.model import Demand, Job, JobStatus, Ledger, Run, Submission
 
 
 class RunStore(Protocol):
@@ -70,9 +71,9 @@ class InputReader(Protocol):
     async def close(self) -> None: ...
 
 
-class Notifier(Protocol):
+class Herald(Protocol):
     """Reaches people."""
 
-    async def notify(self, notice: Notice) -> None:
+    async def tell(self, news: News) -> None:
         """Raises whatever keeps it from arriving; it is then told again."""
         ...

@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
-from shared.nightly.model import Notice, Run, RunPolicy, RunState
+from datetime import date, datetime
+
+from shared.news import Kind, News, Severity
+from shared.nightly.model import Run, RunPolicy, RunState
+
+SOURCE = "/nightly_trends"
 
 
-def notice(run: Run, policy: RunPolicy) -> Notice:
-    """What to tell of a run that ended badly, that is overdue, or that cannot be submitted."""
-    lasting = run.state.ended and run.attempt >= policy.attempts
-    return Notice(subject(run.dataset, str(run.date)), _text(run, policy), lasting, run.log_url)
+def run_news(run: Run, policy: RunPolicy) -> News:
+    """Of a run that ended badly, that is overdue, or that cannot be submitted."""
+    given_up = run.state.ended and run.attempt >= policy.attempts
+    return News(
+        news_id=f"{run.token}/{run.state}",
+        kind=Kind.TRENDS_FAILED,
+        subject=run.dataset,
+        time=run.changed_at,
+        headline=_headline(run.dataset, run.date),
+        text=_text(run, policy),
+        severity=Severity.ERROR if given_up else Severity.WARNING,
+        source=SOURCE,
+        link=run.log_url,
+        link_text="Log",
+        data={"date": str(run.date), "run": run.number, "state": str(run.state)},
+    )
 
 
-def subject(dataset: str, day: str) -> str:
-    return f"event trends of {dataset}, {day}"
+def night_news(dataset: str, day: date, text: str, now: datetime) -> News:
+    """Of data that are not there, or that nobody can see."""
+    return News(
+        news_id=f"{dataset}/{day}",
+        kind=Kind.TRENDS_FAILED,
+        subject=dataset,
+        time=now,
+        headline=_headline(dataset, day),
+        text=text,
+        severity=Severity.WARNING,
+        source=SOURCE,
+        data={"date": str(day)},
+    )
+
+
+def _headline(dataset: str, day: date) -> str:
+    return f"Event trends of {dataset}, {day}"
 
 
 def _text(run: Run, policy: RunPolicy) -> str:

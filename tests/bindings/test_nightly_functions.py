@@ -15,8 +15,8 @@ import pytest
 from shared import wiring, wiring_nightly
 from shared.adapters.claims_memory import MemoryClaims
 from shared.adapters.nightly_memory import (
+    MemoryHerald,
     MemoryInputs,
-    MemoryNotifier,
     MemoryRunStore,
     MemorySubmitter,
 )
@@ -46,10 +46,10 @@ class App:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = NIGHT
         self.store = MemoryRunStore(lambda: self.now)
-        self.submitter, self.notifier = MemorySubmitter(), MemoryNotifier()
+        self.submitter, self.herald = MemorySubmitter(), MemoryHerald()
         self.inputs = MemoryInputs({SET: {YESTERDAY: NIGHT - timedelta(hours=2)}})
         self.module = imported(monkeypatch, JOB)
-        for name in ("store", "submitter", "notifier", "inputs"):
+        for name in ("store", "submitter", "herald", "inputs"):
             monkeypatch.setattr(wiring_nightly, name, cache(lambda name=name: getattr(self, name)))
         claims = MemoryClaims()
         monkeypatch.setattr(wiring, "claims", cache(lambda: claims))
@@ -110,7 +110,7 @@ async def test_yesterday_is_recomputed_once_and_again_when_late_data_come(app: A
     await app.minutes_pass()
     assert app.states(YESTERDAY) == [RunState.SUCCEEDED] * 2
     assert app.states(TODAY) == [RunState.SUCCEEDED]
-    assert app.notifier.notices == []
+    assert app.herald.news == []
 
 
 async def test_processing_a_data_set_asks_for_its_dates_and_not_for_the_same_data_twice(
@@ -134,23 +134,23 @@ async def test_a_failing_job_is_tried_three_times_and_told_of_each_time(app: App
         app.end(JobPhase.FAILED, "no memory")
         await app.minutes_pass(minutes)
     assert app.states(YESTERDAY) == [RunState.FAILED] * 3
-    assert [notice.lasting for notice in app.notifier.notices] == [False, False, True]
-    assert app.notifier.notices[-1].text == "attempt 3 of 3 failed, given up: no memory"
-    assert app.notifier.notices[-1].log_url == "https://log"
+    assert [news.severity for news in app.herald.news] == ["warning", "warning", "error"]
+    assert app.herald.news[-1].text == "attempt 3 of 3 failed, given up: no memory"
+    assert app.herald.news[-1].link == "https://log"
 
 
 async def test_a_night_without_data_is_told_of(app: App) -> None:
     app.inputs.written = {SET: {BEFORE: NIGHT}}
     await app.night()
-    (notice,) = app.notifier.notices
-    assert (str(YESTERDAY) in notice.subject, "no data" in notice.text) == (True, True)
+    (news,) = app.herald.news
+    assert (str(YESTERDAY) in news.headline, "no data" in news.text) == (True, True)
     assert app.states(BEFORE) == [RunState.SUBMITTED]
 
 
 async def test_yesterday_is_recomputed_even_where_nobody_can_see_the_data(app: App) -> None:
     app.inputs.written = None
     await app.night()
-    assert "late data go unnoticed" in app.notifier.notices[0].text
+    assert "late data go unnoticed" in app.herald.news[0].text
     app.end(JobPhase.SUCCEEDED)
     for _ in range(4):
         await app.minutes_pass()

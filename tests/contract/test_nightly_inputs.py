@@ -1,4 +1,4 @@
-"""What data there are, seen in blobs (Azurite) and in folders; and people told by webhook."""
+"""What data there are, seen in blobs (Azurite) and in folders."""
 
 from __future__ import annotations
 
@@ -11,13 +11,9 @@ import pytest
 from azure.storage.blob.aio import ContainerClient
 
 from local.azurite import Azurite
-from local.stand_ins.loopback_server import HOST, LoopbackServer, Reply, Request
 from shared.adapters.nightly_inputs import StoredInputs, parts
-from shared.adapters.nightly_notices import WebhookNotifier
-from shared.nightly.announcing import Style
-from shared.nightly.errors import InputUnreadable, NoticeUndelivered
+from shared.nightly.errors import InputUnreadable
 from shared.nightly.layout import date_of, may_hold
-from shared.nightly.model import Notice
 
 DAY = date(2026, 2, 28)
 OTHER = date(2026, 2, 27)
@@ -105,32 +101,3 @@ def test_folders_of_other_dates_are_not_entered() -> None:
     assert not may_hold(f"{RESOURCE}/A/y=2026/m=03/", dates)
     assert not may_hold(f"{RESOURCE}/A/y=2026/m=02/d=01/", dates)
     assert date_of("x/y=2026/m=02/d=31/h=00") is None
-
-
-class Receiver(LoopbackServer):
-    """Takes what is posted; its address is a secret."""
-
-    status = 202
-
-    def unauthorized(self) -> Reply:
-        return Reply(self.status)
-
-    def handle(self, request: Request) -> Reply:  # noqa: ARG002
-        return Reply(self.status)
-
-
-@pytest.mark.parametrize("style", ["cloudevents", "slack", "teams"])
-async def test_a_failure_reaches_the_webhook_with_its_log(style: Style) -> None:
-    notice = Notice("event trends of sales, 2026-02-28", "given up: <no> memory", True, "https://l")
-    async with Receiver() as receiver:
-        url = f"http://{HOST}:{receiver.port}/secret"
-        await WebhookNotifier(url, style).notify(notice)
-        body = receiver.requests[0].body.decode()
-        receiver.status = 500
-        with pytest.raises(NoticeUndelivered, match="answered 500") as error:
-            await WebhookNotifier(url, style).notify(notice)
-    assert "given up" in body
-    assert "https://l" in body
-    assert "secret" not in str(error.value)
-    with pytest.raises(NoticeUndelivered):
-        await WebhookNotifier(url, style).notify(notice)

@@ -14,7 +14,8 @@ from itertools import count
 
 import pytest
 
-from shared.adapters.nightly_memory import MemoryInputs, MemoryNotifier, MemoryRunStore
+from shared.adapters.nightly_memory import MemoryHerald, MemoryInputs, MemoryRunStore
+from shared.news import News, Severity
 from shared.nightly.errors import JobUnavailable, NightFailed
 from shared.nightly.flows import night, recompute
 from shared.nightly.flows.settle import Settler
@@ -24,7 +25,6 @@ from shared.nightly.model import (
     JobPhase,
     JobStatus,
     Ledger,
-    Notice,
     Run,
     RunPolicy,
     RunState,
@@ -169,14 +169,14 @@ class Submitter:
             raise JobUnavailable(str(error)) from error
 
 
-class Notifier(MemoryNotifier):
+class Herald(MemoryHerald):
     def __init__(self, host: Host) -> None:
-        super().__init__(host.world.notices)
+        super().__init__(host.world.news)
         self.host = host
 
-    async def notify(self, notice: Notice) -> None:
+    async def tell(self, news: News) -> None:
         await self.host.pause()
-        await super().notify(notice)
+        await super().tell(news)
         await self.host.pause()
 
 
@@ -189,7 +189,7 @@ class World:
         self.truth = MemoryRunStore(lambda: self.now)
         self.cluster = Cluster(self)
         self.inputs = MemoryInputs({DATASET: {}})
-        self.notices: list[Notice] = []
+        self.news: list[News] = []
         self._tokens = count()
 
     def settle(self) -> None:
@@ -197,7 +197,7 @@ class World:
         settler = Settler(
             Store(host),
             Submitter(host),
-            Notifier(host),
+            Herald(host),
             POLICY,
             lambda run: Job(run.token, (str(run.date),)),
             lambda day, number: f"{day}-{number}-{next(self._tokens)}",
@@ -206,7 +206,7 @@ class World:
 
     def night(self) -> None:
         host = Host(self)
-        flow = night.run([DATASET], 3, Store(host), self.inputs, Notifier(host))
+        flow = night.run([DATASET], 3, Store(host), self.inputs, Herald(host))
         self.scheduler.start(flow, self._ended)
 
     def data_come(self, day: date) -> None:
@@ -285,8 +285,8 @@ async def check(world: World) -> Counter[RunState]:
         assert not day.latest.untold
         runs = world.truth.runs(DATASET, day.date)
         outcomes += Counter(run.state for run in runs)
-        told = [each for each in world.notices if str(day.date) in each.subject]
-        assert done or any(each.lasting for each in told)
+        told = [each for each in world.news if str(day.date) in each.headline]
+        assert done or any(each.severity is Severity.ERROR for each in told)
         if not world.fault_rate:
             assert len(told) >= sum(run.state is not RunState.SUCCEEDED for run in runs)
     return outcomes

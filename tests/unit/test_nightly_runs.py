@@ -7,11 +7,12 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from shared.news import Severity
 from shared.nightly import runs
 from shared.nightly.dates import demands, night, over
 from shared.nightly.model import Day, Demand, JobPhase, JobStatus, Run, RunPolicy, RunState
 from shared.nightly.runs import Do
-from shared.nightly.telling import notice
+from shared.nightly.telling import run_news
 from tests.builders import NOW
 
 DAY = date(2026, 2, 28)
@@ -106,8 +107,8 @@ def test_failures_are_tried_again_after_growing_waits_and_then_given_up() -> Non
     assert waits == [10, 20]
     assert (latest.number, latest.attempt) == (3, 3)
     assert step(DEMAND, latest, now + 1000 * HOUR) is Do.NOTHING
-    assert notice(latest, POLICY).text == "attempt 3 of 3 failed, given up: no memory"
-    assert notice(latest, POLICY).lasting
+    assert run_news(latest, POLICY).text == "attempt 3 of 3 failed, given up: no memory"
+    assert run_news(latest, POLICY).severity is Severity.ERROR
 
 
 def test_more_data_give_a_date_that_was_given_up_another_series_of_attempts() -> None:
@@ -122,7 +123,7 @@ def test_a_stuck_run_is_stopped_and_stays_open_until_it_is_known_to_have_ended()
     stopping = runs.observed(submitted(), JobStatus(JobPhase.RUNNING), late, POLICY)
     assert stopping.state is RunState.STOPPING
     assert stopping.untold
-    assert "nothing else is started" in notice(stopping, POLICY).text
+    assert "nothing else is started" in run_news(stopping, POLICY).text
     still = runs.observed(stopping, JobStatus(JobPhase.RUNNING), late + HOUR, POLICY)
     assert still == stopping
     assert step(DEMAND, still, late + HOUR) is Do.LOOK
@@ -153,14 +154,14 @@ def test_a_lost_run_of_the_last_attempt_holds_more_data_back_as_well() -> None:
     )
     assert step(replace(DEMAND, data_until=DATA + HOUR), lost, NOW + 2 * HOUR) is Do.NOTHING
     assert step(DEMAND, lost, NOW + 100 * HOUR) is Do.NOTHING
-    assert "given up" in notice(lost, POLICY).text
+    assert "given up" in run_news(lost, POLICY).text
 
 
 def test_an_overdue_run_that_nobody_can_see_is_told_of_once_and_mends_itself() -> None:
     assert runs.unseen(submitted(), "503", NOW + HOUR, POLICY) == submitted()
     late = runs.unseen(submitted(), "503", NOW + 5 * HOUR, POLICY)
     assert late.untold
-    assert "overdue" in notice(late, POLICY).text
+    assert "overdue" in run_news(late, POLICY).text
     assert runs.unseen(late, "503", NOW + 6 * HOUR, POLICY) == late
     done = runs.observed(late, JobStatus(JobPhase.SUCCEEDED), NOW + 6 * HOUR, POLICY)
     assert (done.state, done.error) == (RunState.SUCCEEDED, "")

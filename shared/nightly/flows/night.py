@@ -9,9 +9,9 @@ from datetime import date, datetime, timedelta
 from shared.nightly.dates import night
 from shared.nightly.errors import InputUnreadable, NightFailed
 from shared.nightly.flows.asking import ask, look
-from shared.nightly.model import Ledger, Notice
-from shared.nightly.ports import InputReader, Notifier, RunStore
-from shared.nightly.telling import subject
+from shared.nightly.model import Ledger
+from shared.nightly.ports import Herald, InputReader, RunStore
+from shared.nightly.telling import night_news
 
 log = logging.getLogger(__name__)
 
@@ -24,14 +24,14 @@ async def run(
     late_days: int,
     store: RunStore,
     inputs: InputReader,
-    notifier: Notifier,
+    herald: Herald,
 ) -> dict[str, list[date]]:
     """Answers what is newly asked for. Raises NightFailed, after all data sets had their turn."""
     asked: dict[str, list[date]] = {}
     errors: dict[str, Exception] = {}
     for dataset in datasets:
         try:
-            asked[dataset] = await _night(dataset, late_days, store, inputs, notifier)
+            asked[dataset] = await _night(dataset, late_days, store, inputs, herald)
         except Exception as error:
             extra = {"action": "trends_night_failed", "dataset": dataset}
             log.exception("[trends_night_failed] %s", dataset, extra=extra)
@@ -42,7 +42,7 @@ async def run(
 
 
 async def _night(
-    dataset: str, late_days: int, store: RunStore, inputs: InputReader, notifier: Notifier
+    dataset: str, late_days: int, store: RunStore, inputs: InputReader, herald: Herald
 ) -> list[date]:
     ledger = await store.read(dataset)
     dates = night(ledger.now, late_days)
@@ -50,7 +50,7 @@ async def _night(
     asked = await ask(dataset, dates, newest, "the night", store)
     await _forget_old(ledger, store)
     if text := _alarm(dates, newest):
-        await notifier.notify(Notice(subject(dataset, str(dates[0])), text, lasting=False))
+        await herald.tell(night_news(dataset, dates[0], text, ledger.now))
     return asked
 
 

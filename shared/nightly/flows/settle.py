@@ -15,9 +15,9 @@ from datetime import date
 from shared.nightly import runs
 from shared.nightly.errors import JobRefused, JobUnavailable, RunTaken
 from shared.nightly.model import Day, Job, Ledger, Run, RunPolicy, RunState
-from shared.nightly.ports import JobSubmitter, Notifier, RunStore
+from shared.nightly.ports import Herald, JobSubmitter, RunStore
 from shared.nightly.runs import Do
-from shared.nightly.telling import notice
+from shared.nightly.telling import run_news
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Settler:
 
     store: RunStore
     submitter: JobSubmitter
-    notifier: Notifier
+    herald: Herald
     policy: RunPolicy
     job: Callable[[Run], Job]
     new_token: Callable[[date, int], str]
@@ -129,7 +129,7 @@ class Settler:
         It is tried for as long as the run is its date's latest; who cannot be told holds up no run.
         """
         try:
-            await self.notifier.notify(notice(run, self.policy))
+            await self.herald.tell(run_news(run, self.policy))
         except Exception:
             extra = _extra("trends_untold", run.dataset, run.date)
             log.exception("[trends_untold] run %s: told again later", run.token, extra=extra)
