@@ -30,7 +30,7 @@ OF_THE_HOST = {"FUNCTIONS_WORKER_RUNTIME"}
 NOT_INSTALLED_HERE = ("func ", "az ")
 
 
-TOLD = set(Kind) - {Kind.DEAD_LETTERS, Kind.TRENDS_FAILED, Kind.TREND_ALARM}
+TOLD = set(Kind) - {Kind.DEAD_LETTERS, Kind.TREND_ALARM}
 
 
 class Asked(dict[str, str]):
