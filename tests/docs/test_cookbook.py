@@ -1,0 +1,131 @@
+"""Each recipe is accepted by the app, and does what the sentence below it says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.autoscaling import Resource
+from shared.autoscaling.decide import decide
+from shared.autoscaling.model import (
+    CAPACITY_METRIC,
+    Decision,
+    History,
+    MetricValue,
+    ScalingState,
+    WeekProfile,
+)
+from shared.autoscaling.validation import problems
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text(encoding="utf-8")
+INTRODUCTION, *RECIPES = PAGE.split("\n## ")
+NOON = datetime(2026, 3, 2, 11, 0, tzinfo=UTC)  # a Monday, noon in Zurich
+
+
+def block(text: str) -> str:
+    (found,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return str(found)
+
+
+def recipe(number: int) -> Resource:
+    names: dict[str, Any] = {}
+    exec(block(INTRODUCTION), names)
+    exec(block(RECIPES[number - 1]), names)
+    found = names["recipe"]
+    assert isinstance(found, Resource)
+    return found
+
+
+def constant(value: float, now: datetime) -> History:
+    return climbing(value, 0, now)
+
+
+def climbing(value: float, each_minute: float, now: datetime) -> History:
+    """Half an hour of samples that end with this value."""
+    minutes = [n / 4 for n in range(120, -1, -1)]
+    samples = [MetricValue(now - timedelta(minutes=m), value - m * each_minute) for m in minutes]
+    return History(tuple(samples))
+
+
+def decided(
+    number: int,
+    capacity: int,
+    metrics: Mapping[str, float | History],
+    now: datetime = NOON,
+    **changes: Any,
+) -> Decision:
+    found = recipe(number)
+    assert set(metrics) == set(found.metrics)
+    histories = {
+        name: value if isinstance(value, History) else constant(value, now)
+        for name, value in metrics.items()
+    }
+    histories[CAPACITY_METRIC] = constant(capacity, now)
+    return decide(found, ScalingState(histories, **changes), now)
+
+
+def test_there_are_ten_and_the_app_accepts_each() -> None:
+    assert len(RECIPES) == 10
+    for number in range(1, 11):
+        assert problems([recipe(number)]) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "capacity", "metrics", "desired"),
+    [
+        (1, 2, {"orders": 100, "retries": 70, "reports": 0}, 4),
+        (1, 4, {"orders": 10, "retries": 0, "reports": 0}, 4),
+        (1, 4, {"orders": 0, "retries": 0, "reports": 0}, 1),
+        (2, 6, {"orders": 0}, 5),
+        (3, 3, {"orders": 500}, 6),
+        (3, 6, {"orders": 0}, 5),
+        (4, 4, {"orders": 0}, 3),
+        (6, 4, {"cpu": 90}, 6),
+        (6, 4, {"cpu": 62}, 4),
+        (7, 4, {"open_jobs": 70}, 7),
+        (8, 3, {"orders": 400, "dead": 17}, 8),
+        (8, 3, {"orders": 400, "dead": climbing(47, 3, NOON)}, 3),
+        (10, 2, {"orders": 150}, 3),
+        (10, 3, {"orders": 120}, 3),
+    ],
+)
+def test_it_does_what_it_says(
+    number: int, capacity: int, metrics: Mapping[str, float | History], desired: int
+) -> None:
+    made = decided(number, capacity, metrics)
+    assert made.desired == desired, made.reason
+
+
+def test_young_messages() -> None:
+    made = decided(2, 2, {"orders": climbing(1000, 40, NOON)})
+    assert (made.desired or 0) > 2
+
+
+def test_office_hours_end() -> None:
+    midnight = NOON + timedelta(hours=12)
+    assert decided(4, 4, {"orders": 0}, midnight).desired == 1
+
+
+def test_a_day_that_you_know_of() -> None:
+    sale = datetime(2026, 11, 27, 12, 0, tzinfo=UTC)
+    assert decided(5, 2, {"orders": 0}, sale).desired == 8
+    assert decided(5, 2, {"orders": 500}, sale + timedelta(days=7)).desired == 6
+
+
+def test_monday_morning() -> None:
+    hours = [100.0 if hour in (11, 12) else 0.0 for hour in range(168)]
+    profile = WeekProfile(tuple(hours))
+    assert decided(9, 1, {"orders": 0}, profile=profile).desired == 4
+    tuesday = NOON + timedelta(days=1)
+    assert decided(9, 1, {"orders": 0}, tuesday, profile=profile).desired == 1
+
+
+def test_a_recipe_that_says_something_else_would_be_noticed() -> None:
+    wrong = replace(recipe(7), policy=recipe(1).policy)
+    assert problems([wrong])
