@@ -28,6 +28,7 @@ from backtest.progress import Progress
 from backtest.replay import replay
 from backtest.rules_file import Rules, load_rules, with_policy
 from backtest.workload import Workload, load_workload
+from shared.autoscaling.policies.checks import is_number
 
 FITTED_SHARE = 0.6
 RANDOM_SHARE = 0.4
@@ -101,12 +102,22 @@ def ranges_of(policy: object, path: Path) -> Ranges:
             "dataclass with a mapping tunable: field → (lowest, highest)"
         )
     known = {field.name for field in fields(policy)}
-    for name, (low, high) in ranges.items():
+    for name, bounds in ranges.items():
         if name not in known or not isinstance(getattr(policy, name), int | float):
             raise BadRules(f"{path}: tunable {name!r} is no number of {type(policy).__name__}")
-        if not low < high:
-            raise BadRules(f"{path}: tunable {name!r} goes from {low} to {high}")
+        if not _is_range(bounds):
+            raise BadRules(
+                f"{path}: tunable {name!r} = {bounds!r}: must be a pair (lowest, highest) of "
+                "numbers"
+            )
     return ranges
+
+
+def _is_range(bounds: object) -> bool:
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        return False
+    low, high = bounds
+    return is_number(low) and is_number(high) and low < high
 
 
 def _parts(

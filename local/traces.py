@@ -13,7 +13,7 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from statistics import multimode
@@ -169,11 +169,15 @@ def _time(path: Path, line: int, text: str, naive: list[int]) -> datetime:
         if time.tzinfo is None:
             naive.append(line)
             time = time.replace(tzinfo=UTC)
-        return time.astimezone(UTC)
+        time = time.astimezone(UTC)
     except (ValueError, OverflowError):
         raise TraceError(
             path, line, f"{_quoted(text)} is not a time", "Write ISO 8601: 1995-07-11T04:00:00Z"
         ) from None
+    if not MINYEAR < time.year < MAXYEAR:
+        what = f"{_quoted(text)} lies at the end of the calendar, where no time can be added"
+        raise TraceError(path, line, what, f"Use years from {MINYEAR + 1} to {MAXYEAR - 1}")
+    return time
 
 
 def _arrivals(path: Path, line: int, text: str) -> float:

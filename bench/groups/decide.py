@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second
 from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
+from shared.autoscaling.counterfactual import explained
 from shared.autoscaling.decide import decide
 from shared.autoscaling.model import CAPACITY_METRIC, History, Metric, MetricValue, ScalingState
 from shared.autoscaling.samples import merge
@@ -33,13 +34,22 @@ def measure(repeats: int = 9, calls: int = 5_000) -> Iterator[Measurement]:
     """Decisions a second, beside the arithmetic that no implementation in Python can leave out."""
     operations = (_decision(), _merge_and_decision(), _mean_and_maximum)
     decisions, merges, limit = calls_per_second(operations, repeats=repeats, calls=calls)
+    both = (_explanation(), _decision())
+    explanations, plain = calls_per_second(both, repeats=repeats, calls=max(calls // 50, 1))
     yield Measurement("decide.decisions", decisions, UNIT, limit, "≥ 50000", BASELINE)
     yield Measurement("decide.merge_and_decide", merges, UNIT, limit, note=BASELINE)
+    note = "with its counterfactual, as the log has it; baseline: the decision alone"
+    yield Measurement("decide.explained", explanations, UNIT, plain, "≥ 500", note)
 
 
 def _decision() -> Callable[[], object]:
     state = _state(SAMPLES)
     return lambda: decide(RESOURCE, state, NOW)
+
+
+def _explanation() -> Callable[[], object]:
+    state = _state(SAMPLES)
+    return lambda: explained(RESOURCE, state, decide(RESOURCE, state, NOW))
 
 
 def _merge_and_decision() -> Callable[[], object]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from shared.autoscaling.members import members
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     AppServicePlan,
@@ -141,11 +143,25 @@ def _durations(resource: Resource) -> Iterator[str]:
     yield from _bounded("goal.switch_cost", resource.goal.switch_cost, 0, 1e6)
     yield from _bounded("goal.late_penalty", resource.goal.late_penalty, 0, 1e6)
     yield from _counted(resource)
+    yield from _planning_step(resource)
     rate, dead_time = resource.service.rate_per_instance_minute, resource.service.dead_time_minutes
     if rate is not None:
         yield from _bounded("service.rate_per_instance_minute", rate, 1e-6, 1e12)
     if dead_time is not None:
         yield from _bounded("service.dead_time_minutes", dead_time, 0, 120)
+
+
+def _planning_step(resource: Resource) -> Iterator[str]:
+    """A rule that plans in steps cannot keep a limit that is shorter than one of them."""
+    minutes = resource.goal.age_limit_minutes
+    for member in members(resource.policy):
+        seconds: Any = getattr(member, "step_seconds", None)
+        if {type(seconds), type(minutes)} <= {int, float} and minutes * 60 < seconds:
+            yield (
+                f"goal.age_limit_minutes = {minutes}: must be at least the step of {seconds:g} s "
+                f"in which {type(member).__name__} plans; set step_seconds (PlanningStepSeconds) "
+                f"to at most {minutes * 60:g}"
+            )
 
 
 def _counted(resource: Resource) -> Iterator[str]:

@@ -61,8 +61,11 @@ def test_the_table_says_the_same(backtest: CommandLine) -> None:
     ("change", "told"),
     [
         (('"minutes": (0.2', '"hours": (0.2'), "tunable 'hours' is no number of Target"),
-        (("(0.2, 5.0)", "(5.0, 0.2)"), "goes from 5.0 to 0.2"),
+        (("(0.2, 5.0)", "(5.0, 0.2)"), "tunable 'minutes' = (5.0, 0.2): must be a pair"),
         (("tunable: Class", "other: Class"), "has nothing to tune"),
+        (("(0.2, 5.0)", "7"), "tunable 'minutes' = 7: must be a pair (lowest, highest) of numbers"),
+        (("(0.2, 5.0)", "(1, 2, 3)"), "tunable 'minutes' = (1, 2, 3): must be a pair"),
+        (("(0.2, 5.0)", "('a', 'b')"), "tunable 'minutes' = ('a', 'b'): must be a pair"),
     ],
 )
 def test_what_cannot_be_tuned_is_named(

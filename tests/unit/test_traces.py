@@ -119,6 +119,8 @@ B = "2024-05-01T12:01Z"
         (rows((A, 1e13)), 2, "above 1e+12", "unit"),
         (rows(("yesterday", 1)), 2, "'yesterday' is not a time", "ISO 8601"),
         (rows(("0001-01-01T00:00+14:00", 1)), 2, "is not a time", "ISO 8601"),
+        (rows(("9999-12-31T23:59Z", 1)), 2, "lies at the end of the calendar", "2 to 9998"),
+        (rows(("0001-01-01T00:00Z", 1)), 2, "lies at the end of the calendar", "2 to 9998"),
         (rows((A, 1), (A, 2)), 3, "stands already on line 2", "delete one"),
         (rows((B, 1), (A, 2)), 3, "is before 2024-05-01T12:01:00Z on line 2", "Sort"),
         (rows((A, 1), ("2024-05-01T13:00Z", 2)), 3, "60 min apart", "30 min"),

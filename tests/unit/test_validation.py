@@ -15,11 +15,13 @@ from shared.autoscaling import (
     Limits,
     Missing,
     PlanCapacity,
+    QueueAge,
     RateLimit,
     Service,
     ServiceBusQueue,
     StorageQueue,
     Threshold,
+    any_of,
 )
 from shared.autoscaling.validation import connections, problems
 from tests.builders import SOURCE, plan, resource
@@ -153,3 +155,13 @@ def test_the_connections_that_sources_need() -> None:
         (type(SOURCE), "ServiceBusConnection"),
         (StorageQueue, "Other"),
     }
+
+
+@pytest.mark.parametrize("wrap", [lambda policy: policy, lambda policy: any_of(policy, policy)])
+def test_an_age_limit_shorter_than_a_planning_step_is_refused(wrap: Any) -> None:
+    planned = wrap(QueueAge("backlog", Threshold("backlog", 100, 10), step_seconds=60))
+    found = problems([resource(policy=planned, goal=Goal(age_limit_minutes=0.5))])
+    assert found
+    assert "goal.age_limit_minutes = 0.5: must be at least the step of 60 s" in found[0]
+    assert "(PlanningStepSeconds) to at most 30" in found[0]
+    assert problems([resource(policy=planned, goal=Goal(age_limit_minutes=1))]) == []

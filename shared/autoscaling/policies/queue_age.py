@@ -15,6 +15,8 @@ from shared.autoscaling.policies.outlook import ORDER_AHEAD_STEPS, Outlook
 PATIENCE_STEPS_MIN = 5.0
 AGE_SHARE_MIN = 0.8
 """However little is known of the rate."""
+ROUNDING = 1e-9
+"""Of steps and instances: this little above or below a whole number is that number."""
 DEAD_TIME_MINUTES = 3.0
 """Until it is known."""
 SECONDS_BELOW = 30
@@ -100,7 +102,7 @@ class QueueAge:
     def _outlook(self, seen: Observation, rate: float, steps_per_minute: float) -> Outlook | None:
         """The queue in steps; None before its second sample. ``rate`` is per instance and step."""
         backlog = seen.history(self.metric).samples
-        limit = max(1, int(seen.goal.age_limit_minutes * steps_per_minute))
+        limit = max(1, int(seen.goal.age_limit_minutes * steps_per_minute + ROUNDING))
         capacities = seen.capacities.samples
         arrivals = infer(
             backlog, capacities, seen.capacity, rate, limit, self.step_seconds, seen.now
@@ -186,7 +188,7 @@ class _Choice:
         rate = outlook.arrivals.rate
         patience = max(PATIENCE_STEPS_MIN, self.policy.patience * seen.goal.switch_cost)
         busy_share = min(self.policy.busy_share, len(outlook.arrivals.recent) * rate / patience)
-        wanted = ceil(rate + outlook.backlog / patience - busy_share - 1e-9)
+        wanted = ceil(rate + outlook.backlog / patience - busy_share - ROUNDING)
         wanted = max(wanted, seen.limits.minimum)
         if wanted >= seen.capacity:
             return self._hold("holding: the last instance is busy for half of the time")
