@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from local.azurite import Azurite
 from shared.adapters.ingestion_memory import MemoryHubReader
 from shared.adapters.ingestion_retry import JitteredRetrying
-from shared.adapters.ingestion_sql import LIMITS, SqlIngestionStore
+from shared.adapters.ingestion_sql import SqlIngestionStore
 from shared.adapters.ingestion_sql_schema import metadata
 from shared.adapters.ingestion_table import TableIngestionStore
 from shared.adapters.sql import Sql
@@ -28,7 +28,6 @@ from shared.ingestion.ports import IngestionStore
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BODY = json.dumps({"resource_name": "plan-1", "name": "backlog", "value": 12.5, "pad": "x" * 60})
 KEYS = 16
-SQL_LIMITS, TABLE_LIMITS = LIMITS, CommitLimits()
 
 
 def new_stream() -> Stream:
@@ -47,7 +46,7 @@ async def handle(event: Event) -> Effect:
     return Effect(event.sequence, event.body.decode())
 
 
-def consumer(store: IngestionStore, stream: Stream, limits: CommitLimits) -> Consumer:
+def consumer(store: IngestionStore, stream: Stream) -> Consumer:
     return Consumer(
         stream,
         Writer("bench"),
@@ -57,7 +56,6 @@ def consumer(store: IngestionStore, stream: Stream, limits: CommitLimits) -> Con
         JitteredRetrying(),
         side_by_side(4),
         lambda: uuid.uuid4().hex,
-        limits,
     )
 
 

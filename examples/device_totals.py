@@ -25,7 +25,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from shared.adapters.ingestion_memory import MemoryHubReader
 from shared.adapters.ingestion_retry import JitteredRetrying
-from shared.adapters.ingestion_sql import LIMITS, SqlIngestionStore
+from shared.adapters.ingestion_sql import SqlIngestionStore
 from shared.adapters.ingestion_sql_schema import metadata
 from shared.adapters.sql import Sql
 from shared.ingestion.accounting import Writer
@@ -85,7 +85,6 @@ def consumer(sql: Sql, hub: MemoryHubReader, stream: Stream = STREAM) -> Consume
         retry=JitteredRetrying(),
         together=side_by_side(4),
         new_txid=lambda: uuid.uuid4().hex,
-        limits=LIMITS,
     )
 
 

@@ -16,8 +16,6 @@ from statistics import median
 from azure.data.tables.aio import TableClient
 
 from bench.ingestion_rig import (
-    SQL_LIMITS,
-    TABLE_LIMITS,
     consumer,
     events,
     new_stream,
@@ -32,7 +30,6 @@ from bench.repeats import medians
 from shared.adapters.ingestion_table import TABLE_NAME, TableIngestionStore
 from shared.adapters.ingestion_table_rows import checkpoint_row, commit_rows
 from shared.connections import StorageConnection
-from shared.ingestion.accounting import CommitLimits
 from shared.ingestion.flows.process_batch import run
 from shared.ingestion.model import Commit, Event, Stream
 from shared.ingestion.ports import IngestionStore
@@ -64,8 +61,8 @@ async def _sqlite(repeats: int, batches: int) -> list[Measurement]:
         await store.load(new_stream())  # the tables are made by whoever comes first
         guarded, alone, driver = await medians(
             [
-                lambda: _guarded(store, batches, BATCH, SQL_LIMITS),
-                lambda: _alone(store, batches, BATCH, SQL_LIMITS),
+                lambda: _guarded(store, batches, BATCH),
+                lambda: _alone(store, batches, BATCH),
                 lambda: _by_driver(path, batches),
             ],
             repeats=repeats,
@@ -80,11 +77,11 @@ async def _sqlite(repeats: int, batches: int) -> list[Measurement]:
 
 async def _tables(repeats: int, batches: int) -> list[Measurement]:
     async with table_store() as (store, connection):
-        await write_all(store, new_stream(), planned([events(1)], TABLE_LIMITS))
+        await write_all(store, new_stream(), planned([events(1)], store.limits))
         guarded, alone, commit_ms, bare_ms = await medians(
             [
-                lambda: _guarded(store, batches, TABLE_BATCH, TABLE_LIMITS),
-                lambda: _alone(store, batches, TABLE_BATCH, TABLE_LIMITS),
+                lambda: _guarded(store, batches, TABLE_BATCH),
+                lambda: _alone(store, batches, TABLE_BATCH),
                 lambda: _commit_ms(store, batches),
                 lambda: _transaction_ms(connection, batches),
             ],
@@ -97,9 +94,9 @@ async def _tables(repeats: int, batches: int) -> list[Measurement]:
     ]
 
 
-async def _guarded(store: IngestionStore, batches: int, size: int, limits: CommitLimits) -> float:
+async def _guarded(store: IngestionStore, batches: int, size: int) -> float:
     """Events a second through the whole flow."""
-    each, reader = _batches(batches, size), consumer(store, new_stream(), limits)
+    each, reader = _batches(batches, size), consumer(store, new_stream())
 
     async def work() -> None:
         for batch in each:
@@ -108,8 +105,8 @@ async def _guarded(store: IngestionStore, batches: int, size: int, limits: Commi
     return batches * size / await _seconds(work)
 
 
-async def _alone(store: IngestionStore, batches: int, size: int, limits: CommitLimits) -> float:
-    commits, stream = planned(_batches(batches, size), limits), new_stream()
+async def _alone(store: IngestionStore, batches: int, size: int) -> float:
+    commits, stream = planned(_batches(batches, size), store.limits), new_stream()
     return batches * size / await _seconds(lambda: write_all(store, stream, commits))
 
 
@@ -139,7 +136,7 @@ async def _by_driver(path: Path, batches: int) -> float:
 async def _commit_ms(store: TableIngestionStore, count: int) -> float:
     stream = new_stream()
     saved, times = await store.load(stream), []
-    for commit in planned(_batches(count, TABLE_BATCH), TABLE_LIMITS):
+    for commit in planned(_batches(count, TABLE_BATCH), TableIngestionStore.limits):
         began = time.perf_counter()
         saved = await store.commit(stream, saved, commit)
         times.append(time.perf_counter() - began)
@@ -153,7 +150,7 @@ async def _transaction_ms(connection: StorageConnection, count: int) -> float:
         connection.connection_string, TABLE_NAME, transport=lean_transport()
     )
     async with client:
-        for commit in planned(_batches(count, TABLE_BATCH), TABLE_LIMITS):
+        for commit in planned(_batches(count, TABLE_BATCH), TableIngestionStore.limits):
             operations = _operations(stream, commit)
             began = time.perf_counter()
             await client.submit_transaction(operations)
@@ -174,7 +171,7 @@ async def _costs(counts: Sequence[int]) -> list[Measurement]:
     found: list[float] = []
     async with sqlite_store() as (store, _):
         stream, done = new_stream(), 0
-        reader = consumer(store, stream, SQL_LIMITS)
+        reader = consumer(store, stream)
         for count in counts:
             measured = min(COST_EVENTS, count // 2)
             for until, timed in ((count - measured, False), (count, True)):

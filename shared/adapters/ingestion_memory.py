@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from shared.ingestion.accounting import check_epoch, check_number
+from shared.ingestion.accounting import CommitLimits, check_epoch, check_number
 from shared.ingestion.balancing import Claim, Ownership
 from shared.ingestion.breaker import Breaker
 from shared.ingestion.errors import AccountingBroken, BreakerChanged, ClaimLost, CommitRefused
@@ -74,7 +74,7 @@ class MemoryIngestionStore:
 
     def __init__(self, clock: Clock, rows_max: int = 100) -> None:
         self._clock = clock
-        self._rows_max = rows_max
+        self.limits = CommitLimits(rows_max)
         self.rows: dict[Stream, StreamRows] = defaultdict(StreamRows)
 
     async def load(self, stream: Stream) -> Saved:
@@ -131,7 +131,7 @@ class MemoryIngestionStore:
         return [gap for _, gap in sorted(self.rows[stream].gaps.items())][:limit]
 
     def _check_size(self, rows: int) -> None:
-        if rows > self._rows_max:
+        if rows > self.limits.rows_max:
             raise AccountingBroken(f"{rows} rows in one transaction")
 
 

@@ -56,10 +56,6 @@ for them: both stand or neither does. It neither commits nor rolls back. What it
 transaction and holds the partition."""
 
 
-LIMITS = CommitLimits(rows_max=10_000, size_bytes_max=32_000_000, row_bytes_max=16_000_000)
-"""What one transaction may take: for the consumer of such a store."""
-
-
 def _of_stream(table: Table) -> ColumnElement[bool]:
     return and_(*[table.c[name] == bindparam(f"b_{name}") for name in NAMES])
 
@@ -94,6 +90,8 @@ _END = delete(dead_letters).where(
 
 class SqlIngestionStore:
     """See IngestionStore and DeadLetterStore. A checkpoint is its own version."""
+
+    limits = CommitLimits(rows_max=10_000, size_bytes_max=32_000_000, row_bytes_max=16_000_000)
 
     def __init__(self, sql: Sql, take_part: TakePart | None = None) -> None:
         self._sql = sql

@@ -36,7 +36,7 @@ from shared.adapters.table import (
 )
 from shared.adapters.transport import server_time
 from shared.connections import StorageConnection
-from shared.ingestion.accounting import check_epoch, check_number
+from shared.ingestion.accounting import CommitLimits, check_epoch, check_number
 from shared.ingestion.errors import AccountingBroken, CommitRefused
 from shared.ingestion.model import Commit, Effect, Gap, Stream
 from shared.ingestion.ports import Saved, StoredDeadLetter, StoredMessage
@@ -46,6 +46,8 @@ TABLE_NAME = "Ingestion"
 
 class TableIngestionStore:
     """See IngestionStore and DeadLetterStore. Versions are ETags, times the ``Date`` of answers."""
+
+    limits = CommitLimits()
 
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)

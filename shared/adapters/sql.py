@@ -105,6 +105,14 @@ def refused(error: IntegrityError | DataError) -> str:
 
 
 def _engine(url: str) -> Engine:
+    try:
+        return _engine_of(url)
+    except ModuleNotFoundError as error:
+        kind = make_url(url).drivername
+        raise ModuleNotFoundError(f"a database of {kind} needs the package {error.name}") from error
+
+
+def _engine_of(url: str) -> Engine:
     if make_url(url).get_backend_name() != "sqlite":
         return create_engine(url, hide_parameters=True, pool_recycle=RECYCLE_SECONDS)
     options: dict[str, Any] = {"connect_args": {"timeout": BUSY_SECONDS}}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
+from shared.ingestion.accounting import CommitLimits
 from shared.ingestion.balancing import Claim, Ownership
 from shared.ingestion.breaker import Breaker
 from shared.ingestion.failure_window import Tally
@@ -48,6 +49,11 @@ class StoredMessage:
 
 class IngestionStore(Protocol):
     """Remembers each stream's checkpoint, and what became of its events."""
+
+    @property
+    def limits(self) -> CommitLimits:
+        """What one commit may hold."""
+        ...
 
     async def load(self, stream: Stream) -> Saved:
         """The checkpoint. Raises StoreUnavailable."""

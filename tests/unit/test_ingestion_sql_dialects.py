@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Dialect, Insert, Update, make_url
+from sqlalchemy import Dialect, Insert, Update, make_url, text
 from sqlalchemy.schema import CreateTable
 
 from shared.adapters import (
@@ -15,6 +17,7 @@ from shared.adapters import (
     ingestion_sql_owners,
 )
 from shared.adapters.ingestion_sql_schema import metadata
+from shared.adapters.sql import Sql
 
 MODULES = (
     ingestion_sql,
@@ -79,3 +82,18 @@ def _bytes(kind: object) -> int:
     if length is None:
         return 10
     return int(length) * (2 if "Unicode" in type(kind).__name__ else 1)
+
+
+async def test_the_queries_of_the_operations_page_are_answered() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    queries = re.findall(r"`(SELECT [^`]*)`", page)
+    assert len(queries) == 4
+    sql = Sql("sqlite://", metadata)
+    for query in queries:
+        await sql.read(lambda c, query=query: c.execute(text(query)).all())  # type: ignore[misc]
+    await sql.close()
+
+
+def test_a_driver_that_is_missing_is_named() -> None:
+    with pytest.raises(ModuleNotFoundError, match="mysql needs the package MySQLdb"):
+        Sql("mysql://host/database", metadata)

@@ -34,7 +34,8 @@ class Consumer:
     retry: Retrying
     together: Together
     new_txid: Callable[[], str]
-    limits: CommitLimits = field(default_factory=CommitLimits)
+    limits: CommitLimits | None = None
+    """Narrower than the store's own, where they are to be."""
 
 
 @dataclass(slots=True)
@@ -164,7 +165,7 @@ async def _process(
         consumer.writer,
         consumer.new_txid(),
         saved.read_at,
-        consumer.limits,
+        consumer.limits or consumer.store.limits,
     )
     for commit in commits:
         saved = await _write(saved, commit, consumer)
