@@ -10,13 +10,14 @@ from spark_jobs.files import Chunk, SourceFile, spread
 from spark_jobs.rows import COLUMNS, SCHEMA, Place, Reader, Row, columns
 from spark_jobs.shape import Shape
 from spark_jobs.sources import Source, blocks_of
-from spark_jobs.sums import NAMES, HourSums, Series, sums_of
+from spark_jobs.sums import NAMES, HourSums, Series, Sums, sums_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 BATCH_ROWS = 10_000
+QUARANTINE = ("file", "reason", "field", "detail", "text")
 COMPLAINTS_MAX = 100
 SERIES = ("event_date", "kind", "name", "dims")
 
@@ -41,11 +42,9 @@ class SparkEngine:
         work = self._spark.range(0, len(tasks), 1, len(tasks))
         rows = work.mapInArrow(reading(source, tasks, shape), SCHEMA)
         rows.write.partitionBy("blob_date").parquet(folder)
-        found = extracted(self._spark, folder, files)
-        if found.complaints:
-            bad = self._spark.read.schema(SCHEMA).parquet(folder).where("reason is not null")
-            named = bad.select("blob_date", "file", "reason", "field", "detail", "text")
-            named.coalesce(1).write.partitionBy("blob_date").json(quarantine)
+        written = self._spark.read.schema(SCHEMA).parquet(folder)
+        found = described(counts_of(written), written, files)
+        write_quarantine(written, found, quarantine)
         return found
 
     def total(self, partials: Mapping[str, str], event_dates: Collection[str]) -> Totals:
@@ -56,10 +55,10 @@ class SparkEngine:
         wanted = rows.where(rows.reason.isNull() & rows.event_date.isin(sorted(event_dates)))
         records = without_copies(wanted).cache()
         try:
-            days, hours = sums_by_day(records).collect(), sums_by_hour(records).collect()
+            found = [*sums_by_day(records).collect(), *sums_by_hour(records).collect()]
         finally:
             records.unpersist()
-        return totals_of([row.asDict() for row in days], [row.asDict() for row in hours])
+        return totals_of([row.asDict() for row in found])
 
 
 def reading(
@@ -111,20 +110,25 @@ def record_batch(rows: list[Row]) -> pa.RecordBatch:
     )
 
 
-def extracted(spark: SparkSession, folder: str, files: Sequence[SourceFile]) -> Extracted:
+def counts_of(rows: DataFrame) -> DataFrame:
+    """By blob date: records, quarantined, event_dates."""
+    from pyspark.sql import functions as F
+
+    return rows.groupBy("blob_date").agg(
+        F.count("key").alias("records"),
+        F.count("reason").alias("quarantined"),
+        F.collect_set("event_date").alias("event_dates"),
+    )
+
+
+def described(counted: DataFrame, rows: DataFrame, files: Sequence[SourceFile]) -> Extracted:
     """What was read, by blob date: also of dates whose files held no line."""
     from pyspark.sql import functions as F
 
-    rows = spark.read.schema(SCHEMA).parquet(folder)
-    bad = F.col("reason").isNotNull()
-    counted = rows.groupBy("blob_date").agg(
-        F.count(F.when(~bad, 1)).alias("records"),
-        F.count(F.when(bad, 1)).alias("quarantined"),
-        F.collect_set("event_date").alias("event_dates"),
-    )
     found = {row.blob_date: row for row in counted.collect()}
+    quarantined = any(row.quarantined for row in found.values())
     complaints = (
-        rows.where(bad)
+        rows.where("reason is not null")
         .groupBy("reason", "field")
         .agg(F.count("*").alias("count"), F.min(F.struct("file", "detail")).alias("example"))
         .orderBy(F.desc("count"))
@@ -134,9 +138,15 @@ def extracted(spark: SparkSession, folder: str, files: Sequence[SourceFile]) -> 
         {day: _blob_date(day, files, found.get(day)) for day in {f.blob_date for f in files}},
         [
             Complaint(row.reason, row.field, row["count"], row.example.file, row.example.detail)
-            for row in complaints.collect()
+            for row in (complaints.collect() if quarantined else ())
         ],
     )
+
+
+def write_quarantine(rows: DataFrame, found: Extracted, folder: str) -> None:
+    if found.complaints:
+        named = rows.where("reason is not null").select("blob_date", *QUARANTINE)
+        named.coalesce(1).write.partitionBy("blob_date").json(folder)
 
 
 def _blob_date(day: str, files: Sequence[SourceFile], row: Any) -> BlobDate:
@@ -184,7 +194,7 @@ def sums_by_day(records: DataFrame) -> DataFrame:
         F.sum(k * (k - 1) * x * x).alias("sum_variance"),
     )
     shares = shares_of(records)
-    return plain.join(shares, list(SERIES), "left").na.fill(0.0).select(*SERIES, *NAMES)
+    return plain.join(shares, list(SERIES), "left").select(*SERIES, *NAMES)
 
 
 def shares_of(records: DataFrame) -> DataFrame:
@@ -227,12 +237,19 @@ def sums_by_hour(records: DataFrame) -> DataFrame:
     return by_hour.agg(F.count("*").alias("records"), F.sum("k").alias("weight_sum"))
 
 
-def totals_of(days: Sequence[Mapping[str, Any]], hours: Sequence[Mapping[str, Any]]) -> Totals:
-    by_hour: dict[tuple[str, Series], list[HourSums]] = {}
-    for row in sorted(hours, key=lambda row: row["hour"]):
-        found = by_hour.setdefault(_key(row), [])
-        found.append(HourSums(row["hour"], row["records"], row["weight_sum"]))
-    return Totals({_key(row): sums_of(row) for row in days}, by_hour)
+def totals_of(rows: Sequence[Mapping[str, Any]]) -> Totals:
+    """Sums of days and, where a row has one, of hours. Those of the same day or hour are added."""
+    days: dict[tuple[str, Series], Sums] = {}
+    hours: dict[tuple[str, Series], dict[int, HourSums]] = {}
+    for row in rows:
+        key, hour = _key(row), row.get("hour")
+        if hour is None:
+            days[key] = days.get(key, Sums()).merge(sums_of(row))
+        else:
+            found = hours.setdefault(key, {})
+            added = HourSums(hour, row["records"], row["weight_sum"])
+            found[hour] = found[hour].merge(added) if hour in found else added
+    return Totals(days, {key: [found[h] for h in sorted(found)] for key, found in hours.items()})
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, Series]:

@@ -7,19 +7,26 @@ import sys
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 if __name__ == "__main__" and not __package__:  # by spark-submit, which knows only this file
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
+from spark_jobs.engine import Engine
+from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine
 from spark_jobs.errors import JobError
 from spark_jobs.options import Options, parse
 from spark_jobs.session import open_session
 from spark_jobs.sources import source_of
 from spark_jobs.stores import store_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 
@@ -48,7 +55,13 @@ def _run(options: Options, now: datetime) -> job.Done:
         since=options.since,
         until=options.until,
     )
-    return job.run(source, store, SparkEngine(spark), request)
+    return job.run(source, store, _engine(options, spark), request)
+
+
+def _engine(options: Options, spark: SparkSession) -> Engine:
+    if options.engine == "spark" or (options.engine == "auto" and not find_spec("duckdb")):
+        return SparkEngine(spark)
+    return DuckDbEngine(spark)
 
 
 def _tell(options: Options, done: job.Done) -> None:

@@ -78,17 +78,20 @@ class Reader:
             elif not isinstance(outcome, Ignored):
                 yield self.row(outcome, place)
 
+    def date_of(self, time: datetime) -> str:
+        return time.astimezone(self._zone).date().isoformat()
+
     def row(self, record: Record, place: Place) -> Row:
         measurement = self._shape.measurement
         return Row(
             blob_date=place.blob_date,
-            event_date=record.time.astimezone(self._zone).date().isoformat(),
+            event_date=self.date_of(record.time),
             hour=(record.time - UNIX_START) // timedelta(hours=1),
             kind=str(record.kind),
-            name=record.name,
-            dims=[_dimension(record, name) for name in self._shape.dimensions],
+            name=sendable(record.name),
+            dims=[sendable(_dimension(record, name)) for name in self._shape.dimensions],
             key=record.key,
-            op=record.operation_id,
+            op=sendable(record.operation_id),
             k=record.weight.value,
             trusted=record.weight.trusted,
             late=place.hour is not None and record.time < place.hour - LATE_AFTER,
@@ -106,12 +109,12 @@ def quarantine_row(found: Quarantined, place: Place) -> Row:
         file=place.path,
         reason=str(found.reason),
         field=found.field,
-        detail=_sendable(found.detail),
-        text=_sendable(found.text),
+        detail=sendable(found.detail),
+        text=sendable(found.text),
     )
 
 
-def _sendable(text: str) -> str:
+def sendable(text: str) -> str:
     """Lone surrogates have no UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

@@ -5,13 +5,12 @@ A source is small and can be sent to tasks; they open what they need.
 
 from __future__ import annotations
 
-import gzip
 import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from spark_jobs.errors import BadInput
@@ -19,7 +18,9 @@ from spark_jobs.files import Chunk, SourceFile, is_export
 
 READ_BYTES = 8 << 20
 LINE_END_BYTES = 64 << 10
+PACKED_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
+GZIP = zlib.MAX_WBITS | 16
 
 
 class Source(Protocol):
@@ -231,26 +232,20 @@ def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _unpacked(source: Source, file: SourceFile) -> Iterator[bytes]:
     """A damaged end leaves a line that is none, so that it is quarantined and counted."""
-    packed = gzip.GzipFile(fileobj=cast(IO[bytes], _Raw(source, file)))
     length = 0
+    member = zlib.decompressobj(GZIP)
     try:
-        while data := packed.read(READ_BYTES):
-            length += len(data)
-            yield data
-    except (EOFError, OSError, zlib.error) as error:
-        yield f"\ndamaged gzip behind byte {length} of the text: {error}".encode()
-
-
-@dataclass(slots=True)
-class _Raw:
-    """A file to read from, on top of ranges."""
-
-    source: Source
-    file: SourceFile
-    at: int = 0
-
-    def read(self, size: int = -1) -> bytes:
-        end = self.file.size_bytes if size < 0 else min(self.at + size, self.file.size_bytes)
-        data = self.source.read(self.file.path, self.at, end) if end > self.at else b""
-        self.at += len(data)
-        return data
+        for start in range(0, file.size_bytes, PACKED_BYTES):
+            packed = source.read(file.path, start, min(start + PACKED_BYTES, file.size_bytes))
+            while packed:
+                if member.eof:  # packed files may be put one behind the other
+                    member = zlib.decompressobj(GZIP)
+                data = member.decompress(packed)
+                length += len(data)
+                yield data
+                packed = member.unused_data
+        problem = "" if member.eof else "its end is missing"
+    except zlib.error as error:
+        problem = str(error)
+    if problem:
+        yield f"\ndamaged gzip behind byte {length} of the text: {problem}".encode()

@@ -73,7 +73,8 @@ NAMES = tuple(field.name for field in fields(Sums))
 
 
 def sums_of(found: Mapping[str, Any]) -> Sums:
-    return Sums(**{name: found[name] for name in NAMES})
+    """What is missing or null is 0: nothing was sampled, so nothing adds to a variance."""
+    return Sums(**{name: found[name] for name in NAMES if found.get(name) is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +84,6 @@ class HourSums:
     hour: int
     records: int
     weight_sum: float
+
+    def merge(self, other: HourSums) -> HourSums:
+        return HourSums(self.hour, self.records + other.records, self.weight_sum + other.weight_sum)

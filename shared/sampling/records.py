@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from shared.sampling.classic_export import is_classic, read_classic
 from shared.sampling.diagnostic_export import is_diagnostic, read_diagnostic
@@ -35,14 +35,14 @@ def read_line(line: str | bytes, source: str = "", line_number: int = 1) -> Iter
 
     try:
         text = line.decode("utf-8-sig") if isinstance(line, bytes) else line.removeprefix("\ufeff")
-        decoded = json.loads(text, parse_constant=_refuse) if text.strip() else {"records": []}
+        decoded = json.loads(text) if text.strip() else {"records": []}
     except UnicodeDecodeError as error:
         yield quarantined(Reason.NOT_TEXT, str(error), repr(line))
         return
     except (ValueError, RecursionError) as error:
         yield quarantined(Reason.NOT_JSON, str(error), text)
         return
-    for part in _parts(decoded):
+    for part in parts_of(decoded):
         shown = text
         try:
             shown = text if part is decoded else json.dumps(part)
@@ -55,7 +55,8 @@ def read_line(line: str | bytes, source: str = "", line_number: int = 1) -> Iter
             yield outcome or quarantined(Reason.OTHER_PRODUCT, NO_SHAPE, shown)
 
 
-def _parts(decoded: Any) -> list[Any]:
+def parts_of(decoded: Any) -> list[Any]:
+    """The records of a decoded line: those of an Event Hub body, else the line itself."""
     if isinstance(decoded, dict) and isinstance(decoded.get("records"), list):
         return list(decoded["records"])
     return [decoded]
@@ -67,7 +68,3 @@ def _read(part: Any) -> Record | Ignored | None:
     if is_diagnostic(part):
         return read_diagnostic(part)
     return read_classic(part) if is_classic(part) else None
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")

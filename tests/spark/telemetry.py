@@ -43,7 +43,9 @@ def put(
     folder = root / FOLDER / f"y={year}/m={month}/d={day_of_month}/h={hour:02d}/m=00"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "PT1H.json"
-    encoded = [line if isinstance(line, bytes) else line.encode() for line in lines]
+    encoded = [
+        line if isinstance(line, bytes) else line.encode("utf-8", "surrogatepass") for line in lines
+    ]
     path.write_bytes(b"\n".join(encoded) + end.encode())
     return path
 

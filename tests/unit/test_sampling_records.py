@@ -173,7 +173,7 @@ def test_measurements_that_are_missing_are_none(
         (b"\xff\xfe{", Reason.NOT_TEXT),
         ("[" * 100_000, Reason.NOT_JSON),
         ('{"time":', Reason.NOT_JSON),
-        ('{"ItemCount": NaN}', Reason.NOT_JSON),
+        ('{"ItemCount": nan}', Reason.NOT_JSON),
         ("[]", Reason.OTHER_PRODUCT),
         ("null", Reason.OTHER_PRODUCT),
         ('{"Type": "StorageBlobLogs"}', Reason.OTHER_PRODUCT),

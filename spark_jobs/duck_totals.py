@@ -1,0 +1,105 @@
+"""Blocks of whole operations to sums by day and hour, in DuckDB: the last step of a task.
+
+Gives what ``engine_spark`` gives: copies are counted once, and each operation adds to the variances
+as ``shared.sampling.operations`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from spark_jobs.duck_blocks import unpacked
+from spark_jobs.duck_reading import connect
+from spark_jobs.sums import NAMES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COUNTS = ("records", "duplicates", "late", "doubtful", "valued")
+SCHEMA = ", ".join(
+    ["event_date string, hour long, kind string, name string, dims array<string>"]
+    + [f"{name} {'long' if name in COUNTS else 'double'}" for name in NAMES]
+)
+"""Sums of a day where ``hour`` is null; of an hour only records and weight_sum."""
+
+STEPS = (
+    """
+create temp table series as
+select row_number() over () as series, *
+from (select distinct event_date, kind, name, dims from found)
+""",
+    """
+create temp table records as
+select hour, op, key, any_value(series) as series, max(k) as k, bool_and(trusted) as trusted,
+    bool_and(late) as late, max(x) as x, count(*) - 1 as copies
+from found join series using (event_date, kind, name, dims) group by hour, op, key
+""",
+    """
+create temp table levels as
+select series, op, k, count(*) as n, sum(coalesce(x, 0)) as s
+from records where k > 1 and op != 0 group by series, op, k
+""",
+    """
+create temp table operations as
+select series, op, count(*) as levels, (1 - 1 / min(k)) * (min(k) * sum(n)) ** 2 as c,
+    (1 - 1 / min(k)) * (min(k) * sum(s)) ** 2 as t
+from levels group by series, op
+""",
+)
+SHARES = """
+select series, c, t from operations where levels = 1
+union all
+select series, sum(step * up_count ** 2) as c, sum(step * up_sum ** 2) as t
+from (
+    select series, op,
+        1 / coalesce(lag(k) over (partition by series, op order by k), 1) - 1 / k as step,
+        sum(k * n) over (partition by series, op order by k desc) as up_count,
+        sum(k * s) over (partition by series, op order by k desc) as up_sum
+    from levels semi join (from operations where levels > 1) using (series, op)
+) group by series, op
+union all
+select series, k * (k - 1) as c, k * (k - 1) * coalesce(x, 0) * coalesce(x, 0) as t
+from records where k > 1 and op = 0
+"""
+DAYS = f"""
+with plain as (
+    select series, count(*) as records, sum(copies)::bigint as duplicates,
+        count(*) filter (late) as late, count(*) filter (not trusted) as doubtful,
+        count(x) as valued, sum(coalesce(x, 0)) as raw_sum, sum(k) as weight_sum,
+        sum(k * k) as weight_square_sum, max(k) as weight_max,
+        sum(k * coalesce(x, 0)) as adjusted_sum, sum(k * (k - 1)) as count_variance,
+        sum(k * (k - 1) * coalesce(x, 0) * coalesce(x, 0)) as sum_variance
+    from records group by series
+), shares as (
+    select series, sum(c) as count_shares, sum(t) as sum_shares,
+        sum(c * c) as count_share_squares, sum(t * t) as sum_share_squares
+    from ({SHARES}) group by series
+)
+select event_date, null::bigint as hour, kind, name, dims, columns(* exclude (
+    event_date, kind, name, dims, series))
+from plain join series using (series) left join shares using (series)
+"""
+HOURS = """
+select event_date, hour::bigint as hour, kind, name, dims, count(*) as records, sum(k) as weight_sum
+from records join series using (series) group by all
+"""
+
+
+def totals(blocks: Sequence[tuple[str, Any]]) -> pa.Table:
+    """In the columns of ``SCHEMA``. ``blocks`` are event dates and packed records."""
+    import pyarrow as pa
+
+    connection = connect()
+    tables = []
+    for event_date, block in blocks:
+        records = unpacked(block)
+        date = pa.repeat(pa.scalar(event_date), records.num_rows)
+        tables.append(records.append_column("event_date", date))
+    connection.register("found", pa.concat_tables(tables, promote_options="permissive"))
+    for step in STEPS:
+        connection.execute(step)
+    days = connection.sql(DAYS).to_arrow_table()
+    hours = connection.sql(HOURS).to_arrow_table()
+    found = pa.concat_tables([days, hours], promote_options="permissive")
+    return found.select([part.split()[0] for part in SCHEMA.split(", ")])

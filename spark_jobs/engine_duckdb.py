@@ -1,0 +1,102 @@
+"""The fast engine: DuckDB inside Spark's tasks, which reads JSON several times faster.
+
+1. Each task reads about as many bytes as the others and returns blocks of compact records by blob
+   date, event date and bucket. All records of an operation, and so all copies, share a bucket.
+2. Blocks of the same event date and bucket meet in one task, which counts them exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spark_jobs import duck_blocks, duck_totals
+from spark_jobs.engine import Extracted, Totals
+from spark_jobs.engine_spark import described, totals_of, write_quarantine
+from spark_jobs.files import Chunk, SourceFile, spread
+from spark_jobs.shape import Shape
+from spark_jobs.sources import Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+TASK_RECORDS = 2_000_000
+BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
+BATCH_BLOCKS = "64"
+"""A row holds up to some megabytes: few of them at a time go to Python."""
+
+
+class DuckDbEngine:
+    name = "duckdb"
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def extract(
+        self,
+        source: Source,
+        files: Sequence[SourceFile],
+        shape: Shape,
+        folder: str,
+        quarantine: str,
+    ) -> Extracted:
+        from pyspark.sql import functions as F
+
+        tasks = spread(files, self._spark.sparkContext.defaultParallelism)
+        work = self._spark.range(0, len(tasks), 1, len(tasks))
+        blocks = work.mapInArrow(reading(source, tasks, shape), duck_blocks.SCHEMA)
+        blocks.write.partitionBy("blob_date").option("compression", "none").parquet(folder)
+        rows = self._spark.read.schema(duck_blocks.SCHEMA).parquet(folder)
+        counted = rows.groupBy("blob_date").agg(
+            F.coalesce(F.sum("records"), F.lit(0)).alias("records"),
+            F.count("reason").alias("quarantined"),
+            F.collect_set("event_date").alias("event_dates"),
+        )
+        found = described(counted, rows, files)
+        write_quarantine(rows, found, quarantine)
+        return found
+
+    def total(self, partials: Mapping[str, str], event_dates: Collection[str]) -> Totals:
+        from pyspark.sql import functions as F
+
+        if not partials or not event_dates:
+            return Totals()
+        folders = [f"{folder}/blob_date={day}" for day, folder in sorted(partials.items())]
+        rows = self._spark.read.schema(duck_blocks.SCHEMA).parquet(*folders)
+        blocks = rows.where(rows.reason.isNull() & rows.event_date.isin(sorted(event_dates)))
+        records = blocks.agg(F.sum("records")).collect()[0][0] or 0
+        cores = self._spark.sparkContext.defaultParallelism
+        parts = max(cores, -(-records // TASK_RECORDS))
+        met = blocks.repartition(parts, "event_date", "bucket").select("event_date", "block")
+        usual = self._spark.conf.get(BATCH_SETTING) or "10000"
+        self._spark.conf.set(BATCH_SETTING, BATCH_BLOCKS)
+        try:
+            found = met.mapInArrow(totalling, duck_totals.SCHEMA).collect()
+        finally:
+            self._spark.conf.set(BATCH_SETTING, usual)
+        return totals_of([row.asDict() for row in found])
+
+
+def reading(
+    source: Source, tasks: Sequence[Sequence[Chunk]], shape: Shape
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does: its number → blocks of all its chunks' records."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from spark_jobs.duck_reading import read_chunks
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read_chunks(source, tasks[number], shape)
+
+    return read
+
+
+def totalling(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task does: all blocks of its event dates and buckets → their sums."""
+    blocks: list[tuple[str, Any]] = []
+    for batch in batches:
+        blocks += zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+    if blocks:
+        yield from duck_totals.totals(blocks).to_batches()

@@ -1,0 +1,176 @@
+"""Telemetry as hostile as it gets, from a seed: what all engines must read alike."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.spark.telemetry import pack, put
+
+START = datetime(2017, 5, 14, 20, tzinfo=UTC)
+HOURS = 40
+NAMES = [
+    "OrderPlaced",
+    'quote"d',
+    "tab\there",
+    "naïve ☃ 😀",
+    "a/b#c?d",
+    "nul\u0000l",
+    " ",
+    "Order\ud800",
+]
+OPERATIONS = ["", "", "a1", "b2", "c3", "operation é", "4bf92f3577b34da6a3ce929d0e0e4736"]
+ODD: list[Any] = [None, "", "x", 0, -1, 1.5, "3", True, [], {}, [1], {"a": 1}, 10**25, 1e300, "NaN"]
+
+
+def hostile_files(root: Path, seed: int, lines: int = 400) -> None:
+    """A tree of exports: uneven, with copies, cut ends, other shapes, damage; and one undated."""
+    rng = random.Random(seed)
+    known: list[str | bytes] = []
+    files: dict[tuple[str, int], list[str | bytes]] = {}
+    for _ in range(lines):
+        hour = START + timedelta(hours=min(int(rng.expovariate(0.1)), HOURS))
+        line = _copy(rng, known) if known and rng.random() < 0.15 else _line(rng, hour)
+        known.append(line)
+        files.setdefault((hour.date().isoformat(), hour.hour), []).append(line)
+    for number, ((day, hour_of_day), found) in enumerate(sorted(files.items())):
+        path = put(
+            root, day, found, hour_of_day, end=rng.choice(["\n", "", "\n\n", "\r\n", '\n{"ti'])
+        )
+        if number % 5 == 0:
+            packed = pack(path)
+            if number % 10 == 0:
+                packed.write_bytes(packed.read_bytes()[:-9])
+    (root / "other.json").write_bytes(b"\n".join(_bytes(line) for line in rng.sample(known, 20)))
+    (root / "empty.json").write_bytes(b"")
+
+
+def _line(rng: random.Random, hour: datetime) -> str | bytes:
+    record = _record(rng, hour)
+    kind = rng.random()
+    if kind < 0.55:
+        return _written(rng, record)
+    if kind < 0.75:
+        for column in rng.sample(sorted(record), rng.randint(1, 2)):
+            record[column] = rng.choice(ODD)
+        return _written(rng, record)
+    if kind < 0.80:
+        return json.dumps({"records": [_record(rng, hour), rng.choice(ODD), _record(rng, hour)]})
+    if kind < 0.85:
+        return json.dumps(_classic(rng))
+    return _damaged(rng, _written(rng, record))
+
+
+def _record(rng: random.Random, hour: datetime) -> dict[str, Any]:
+    late = timedelta(hours=rng.choice([0, 0, 0, 1, 2, 30]))
+    moment = hour - late + timedelta(seconds=rng.randint(0, 90) * 40)
+    table = rng.choice(["AppEvents"] * 5 + ["AppRequests", "AppTraces", "AppDependencies"])
+    record: dict[str, Any] = {
+        "time": moment.strftime("%Y-%m-%dT%H:%M:%S") + rng.choice([".1234567Z", ".120000Z", ".5Z"]),
+        "Type": table,
+        "Name": rng.choice(NAMES[:3] if rng.random() < 0.8 else NAMES),
+        "OperationId": rng.choice(OPERATIONS),
+        "ItemCount": rng.choice([1, 1, 1, 2, 3, 10, 4000]),
+        "SDKVersion": rng.choice(["aspnet5c:2.20.0", "py3.11:otel1.25:ext1.0", "OTELx", ""]),
+        "Properties": _properties(rng),
+        "Measurements": rng.choice(
+            [None, {}, {"Amount": rng.choice([2.5, 3, -1, 0.1])}, {"Amount": None, "Other": 1e-7},
+             {"B": 1, "Amount": 7}, {"Amount": 7, "B": 1}, {"Am\"ount,": 1, "Amount": 12.75}]
+        ),
+        "AppRoleName": rng.choice(["web", "web", "jobs,\"x"]),
+        "_BilledSize": rng.randint(1, 9),
+    }  # fmt: skip
+    if table in ("AppRequests", "AppDependencies"):
+        record["DurationMs"] = rng.choice([9.25, 10, None, "3.5", "soon"])
+    if table == "AppTraces":
+        record["Message"] = rng.choice(["Order 7 placed", "", None, "line\nbreak"])
+    for column in rng.sample(sorted(record), rng.choice([0, 0, 1])):
+        del record[column]
+    return record
+
+
+def _properties(rng: random.Random) -> Any:
+    found: dict[str, Any] = {"tenant": rng.choice(["t1", "t2", 'x,"y', 5])}
+    if rng.random() < 0.3:
+        found["microsoft.sample_rate"] = rng.choice(
+            ["30", "25", "0", "100", "no", 12.5, " 50 ", "101"]
+        )
+    if rng.random() < 0.3:
+        found["{OriginalFormat}"] = rng.choice(["Order {Id} placed", "", None, 7])
+    if rng.random() < 0.2:
+        found["nested"] = {"b": [1, 2], "a": "}{"}
+    return rng.choice([found, found, found, None, json.dumps(found)])
+
+
+def _written(rng: random.Random, record: dict[str, Any]) -> str:
+    """Compact or spaced, in any order, escaped or not."""
+    names = sorted(record)
+    if rng.random() < 0.3:
+        rng.shuffle(names)
+    separators = rng.choice([(",", ":"), (", ", ": "), (" ,", " :")])
+    text = json.dumps(
+        {name: record[name] for name in names},
+        separators=separators,
+        ensure_ascii=rng.random() < 0.5 or "\ud800" in str(record),
+    )
+    return text if rng.random() < 0.95 else f"  {text}\r"
+
+
+def _copy(rng: random.Random, known: list[str | bytes]) -> str | bytes:
+    """The same record again: as it was, or with its columns in another order, or in a body."""
+    line = rng.choice(known)
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+    if not isinstance(record, dict) or rng.random() < 0.3:
+        return line
+    if rng.random() < 0.3:
+        return json.dumps({"records": [record]})
+    if isinstance(record.get("Properties"), dict):
+        record["Properties"] = dict(reversed(record["Properties"].items()))
+    return _written(rng, {**record, "_BilledSize": rng.randint(1, 9)})
+
+
+def _classic(rng: random.Random) -> dict[str, Any]:
+    """The number that the service gave it stands for all of it."""
+    number = rng.randint(0, 9)
+    return {
+        "event": [{"name": "OrderPlaced", "count": [1, 3, "x"][number % 3]}],
+        "internal": {"data": {"id": f"id{number}"}},
+        "context": {
+            "data": {
+                "eventTime": (START + timedelta(hours=number)).isoformat(),
+                "samplingRate": [100.0, 30.0][number % 2],
+            },
+            "operation": {"id": OPERATIONS[number % len(OPERATIONS)]},
+            "custom": {"dimensions": [{"tenant": "t1"}], "metrics": [{"Amount": {"value": 2.0}}]},
+        },
+    }
+
+
+def _damaged(rng: random.Random, line: str) -> str | bytes:
+    at = rng.randrange(len(line))
+    found: list[str | bytes] = [
+        line[:at],
+        line.replace("}", ",}", 1),
+        line.replace(":1", ":NaN", 1),
+        line.replace(":1", ":nan", 1),
+        line.replace("{", "{ 'x':1,", 1),
+        _bytes(line)[:at] + b"\xff" + _bytes(line)[at:],
+        line + line,
+        "\ufeff" + line,
+        "[" * 2_000,
+        json.dumps({"Type": "StorageBlobLogs", "time": "2017-05-15T00:00:00Z"}),
+        json.dumps({"Type": "AppMetrics", "Name": "m", "Sum": 1}),
+        "",
+        "null",
+    ]
+    return rng.choice(found)
+
+
+def _bytes(line: str | bytes) -> bytes:
+    return line if isinstance(line, bytes) else line.encode("utf-8", "surrogatepass")

@@ -1,0 +1,71 @@
+"""What trends should be, by the pure core alone and without Spark: one process, one pass."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from shared.sampling.estimates import Figures, figures
+from shared.sampling.model import Quarantined, Record
+from shared.sampling.partials import Item, partial_of
+from shared.sampling.records import read_line
+from spark_jobs.files import hour_of
+from spark_jobs.rows import LATE_AFTER, sendable
+from spark_jobs.shape import ROLE, Shape
+
+Key = tuple[str, str, str, tuple[str, ...]]
+
+
+def expected(root: Path, shape: Shape) -> tuple[dict[Key, tuple[Figures, int, int]], int]:
+    """Figures, copies and late records by date, kind, event and dimensions; lines in quarantine."""
+    copies: dict[str, list[tuple[Record, bool]]] = {}
+    quarantined = 0
+    for path in sorted(root.rglob("*.json*")):
+        hour = hour_of(str(path))
+        for line in _lines(path):
+            for outcome in read_line(line, str(path)):
+                if isinstance(outcome, Record):
+                    late = hour is not None and outcome.time < hour - LATE_AFTER
+                    copies.setdefault(outcome.key, []).append((outcome, late))
+                quarantined += isinstance(outcome, Quarantined)
+    groups: dict[Key, list[list[tuple[Record, bool]]]] = {}
+    for found in copies.values():
+        groups.setdefault(_key(found[0][0], shape), []).append(found)
+    return {key: _figures(found, shape) for key, found in groups.items()}, quarantined
+
+
+def _figures(groups: list[list[tuple[Record, bool]]], shape: Shape) -> tuple[Figures, int, int]:
+    items = []
+    for copies in groups:
+        record = max((record for record, _ in copies), key=lambda r: r.weight.value)
+        value = record.measurements.get(shape.measurement) if shape.measurement else 1.0
+        items.append(Item(record.weight, value, sendable(record.operation_id)))
+    removed = sum(len(copies) - 1 for copies in groups)
+    late = sum(all(late for _, late in copies) for copies in groups)
+    return figures(partial_of(items)), removed, late
+
+
+def _key(record: Record, shape: Shape) -> Key:
+    day = record.time.astimezone(ZoneInfo(shape.time_zone)).date().isoformat()
+    dims = [
+        record.role_name if name == ROLE else record.properties.get(name, "")
+        for name in shape.dimensions
+    ]
+    return day, str(record.kind), sendable(record.name), tuple(sendable(d) for d in dims)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    content = path.read_bytes()
+    if path.suffix != ".gz":
+        yield from content.split(b"\n")
+        return
+    try:
+        yield from gzip.decompress(content).split(b"\n")
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        text: Any = zlib.decompressobj(wbits=31).decompress(content)
+        yield from text.split(b"\n")
+        yield b"damaged"

@@ -1,0 +1,113 @@
+"""Both engines give what the pure core gives, on hostile telemetry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shared.sampling.estimates import Figures
+from spark_jobs import files
+from spark_jobs.duck_reading import read_chunks
+from spark_jobs.duck_totals import totals
+from spark_jobs.engine import Engine, Totals
+from spark_jobs.engine_duckdb import DuckDbEngine
+from spark_jobs.engine_spark import SparkEngine, totals_of
+from spark_jobs.shape import Shape
+from spark_jobs.sources import LocalFiles
+from tests.spark.hostile import hostile_files
+from tests.spark.oracle import expected
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHAPES = [
+    Shape("Amount"),
+    Shape("DurationMs", ("tenant", "AppRoleName"), "Australia/Adelaide"),
+    Shape(),
+]
+
+
+@pytest.fixture(params=[SparkEngine, DuckDbEngine])
+def engine(request: pytest.FixtureRequest, spark: SparkSession) -> Engine:
+    made: Engine = request.param(spark)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines, operations and copies are torn apart among many tasks."""
+    monkeypatch.setattr(files, "CHUNK_BYTES_MIN", 12_000)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_engine_gives_what_the_pure_core_gives(
+    engine: Engine, seed: int, tmp_path: Path
+) -> None:
+    shape = SHAPES[seed % len(SHAPES)]
+    hostile_files(tmp_path / "in", seed)
+    source = LocalFiles(str(tmp_path / "in"))
+    partials = (tmp_path / "partials").as_uri()
+    quarantine = (tmp_path / "quarantine").as_uri()
+    found = engine.extract(source, source.files(), shape, partials, quarantine)
+    dates = {day for blob_date in found.blob_dates.values() for day in blob_date.event_dates}
+    read = {day: partials for day, blob_date in found.blob_dates.items() if blob_date.records}
+    quarantined = sum(blob_date.quarantined for blob_date in found.blob_dates.values())
+    assert_right(tmp_path / "in", shape, engine.total(read, dates), quarantined)
+
+
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_tasks_of_the_fast_engine_give_what_the_pure_core_gives(seed: int, tmp_path: Path) -> None:
+    shape = SHAPES[seed % len(SHAPES)]
+    hostile_files(tmp_path, seed)
+    source = LocalFiles(str(tmp_path))
+    tasks = files.spread(source.files(), cores=2)
+    assert len(tasks) > 5
+    rows = [
+        row
+        for task in tasks
+        for batch in read_chunks(source, task, shape)
+        for row in batch.to_pylist()
+    ]
+    blocks = [(row["event_date"], row["block"]) for row in rows if row["reason"] is None]
+    found = totals_of(totals(blocks).to_pylist())
+    assert_right(tmp_path, shape, found, len(rows) - len(blocks))
+
+
+def assert_right(root: Path, shape: Shape, found: Totals, quarantined: int) -> None:
+    wanted, wanted_quarantined = expected(root, shape)
+    assert quarantined == wanted_quarantined > 20
+    computed = {
+        (day, series.kind, series.event, series.dims): (sums, found.hours[day, series])
+        for (day, series), sums in found.days.items()
+    }
+    assert set(computed) == set(wanted)
+    for key, (figures, copies, late) in wanted.items():
+        sums, hours = computed[key]
+        assert (sums.records, sums.duplicates, sums.late) == (figures.records, copies, late), key
+        close = pytest.approx(numbers(figures), rel=1e-9, abs=1e-9, nan_ok=True)
+        assert numbers(sums.figures) == close, key
+        assert sum(hour.records for hour in hours) == figures.records
+    assert sum(copies for _, copies, _ in wanted.values()) > 10
+
+
+def numbers(figures: Figures) -> list[float]:
+    return [
+        figures.raw_sum,
+        figures.sampling_rate_percent or 0,
+        figures.effective_records,
+        figures.weight_max,
+        figures.doubtful_records,
+        *[
+            number
+            for estimate in (figures.count, figures.total)
+            for number in (
+                estimate.value,
+                estimate.standard_error,
+                estimate.standard_error_by_record,
+                estimate.low,
+                estimate.high,
+            )
+        ],
+    ]
