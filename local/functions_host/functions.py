@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from local.functions_host.app_settings import AppSettings
@@ -13,6 +14,9 @@ HTTP_TRIGGER = "httptrigger"
 QUEUE_TRIGGER = "queuetrigger"
 TIMER_TRIGGER = "timertrigger"
 EVENT_HUB_TRIGGER = "eventhubtrigger"
+SERVICE_BUS_TRIGGER = "servicebustrigger"
+FIXED_DELAY = "fixed_delay"
+EXPONENTIAL_BACKOFF = "exponential_backoff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +32,31 @@ class Binding:
         value = self.properties.get(key)
         return default if value is None else str(value)
 
+    def is_true(self, key: str, *, default: bool = False) -> bool:
+        """A property as a flag."""
+        return self.text(key, str(default)).lower() == "true"
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether the function is given a batch; unless it says so it is given one at a time."""
+        return self.text("cardinality").lower() == "many"
+
+    @property
+    def takes_bytes(self) -> bool:
+        return self.text("dataType").lower() == "binary"
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """A retry decorator. A `max_retry_count` of -1 is for ever."""
+    """A retry decorator, or host.json's `retry`. A `max_retry_count` of -1 is for ever.
+
+    The delay is the same each time, or doubles from `delay_seconds` up to `longest_seconds`.
+    """
 
     strategy: str
     max_retry_count: int
     delay_seconds: float
+    longest_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +119,12 @@ def _is_plain_input(properties: Mapping[str, Any]) -> bool:
 def _retry(options: Any) -> RetryPolicy | None:
     if options is None:
         return None
-    delay = getattr(options, "delay_interval", None)
-    seconds = 0.0 if delay is None else delay.total_seconds()
-    return RetryPolicy(str(options.retry_strategy), int(options.max_retry_count), seconds)
+    strategy, count = str(options.retry_strategy), int(options.max_retry_count)
+    if strategy == EXPONENTIAL_BACKOFF:
+        shortest, longest = _seconds(options.minimum_interval), _seconds(options.maximum_interval)
+        return RetryPolicy(strategy, count, shortest, longest)
+    return RetryPolicy(strategy, count, _seconds(getattr(options, "delay_interval", None)))
+
+
+def _seconds(interval: timedelta | None) -> float:
+    return 0.0 if interval is None else interval.total_seconds()

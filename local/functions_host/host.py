@@ -19,6 +19,7 @@ from local.functions_host.listeners import LISTENERS, create_listeners
 from local.functions_host.logs import log_event
 from local.functions_host.manual import manual_invocation
 from local.functions_host.outputs import Outputs
+from local.functions_host.retries import with_default_retry
 from local.functions_host.services import HostOptions, Listener, ListenerFactory, Services
 from local.functions_host.storage_queues import StorageQueues
 from local.functions_host.worker import Worker
@@ -112,7 +113,8 @@ class FunctionsHost:
         config = self._given_config or read_host_json(self._app_dir)
         self._environment = dict(os.environ)
         os.environ.update(settings.values)
-        self._functions = read_functions(await self._worker.load(), settings)
+        functions = read_functions(await self._worker.load(), settings)
+        self._functions = tuple(with_default_retry(each, config.retry) for each in functions)
         services = self._create_services(settings, config)
         self._services = services
         self._http = HttpServer(services, self._functions)

@@ -1,20 +1,20 @@
 """host.json: what of it acts locally, read once, every mistake reported together."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from local.functions_host.errors import HostStartFailed
+from local.functions_host.functions import EXPONENTIAL_BACKOFF, FIXED_DELAY, RetryPolicy
+from local.functions_host.json_reader import JsonReader
 from local.functions_host.message_encoding import MessageEncoding
 from local.functions_host.time_span import parse_time_span
 
 # What the host allows on every plan but Consumption, where it is 5 minutes.
 DEFAULT_FUNCTION_TIMEOUT_SECONDS = 30 * 60.0
 _RECEIVE_LIMIT = 32  # messages in one receive call, by the storage service
-
-Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,39 @@ class QueueOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceBusOptions:
+    """host.json's `extensions.serviceBus`; the defaults are the host's."""
+
+    max_concurrent_calls: int = 16
+    max_concurrent_sessions: int = 8
+    auto_complete_messages: bool = True
+    max_auto_lock_renewal_seconds: float = 300.0
+    session_idle_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class EventHubOptions:
+    """host.json's `extensions.eventHubs`; the defaults are the host's.
+
+    `from_start`: where reading begins where nothing was read yet, at the oldest event or behind
+    the newest.
+    """
+
+    max_event_batch_size: int = 100
+    prefetch_count: int = 300
+    batch_checkpoint_frequency: int = 1
+    load_balancing_seconds: float = 10.0
+    from_start: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class HostConfig:
     """The part of host.json that the local host acts on."""
 
     queues: QueueOptions = field(default_factory=QueueOptions)
+    service_bus: ServiceBusOptions = field(default_factory=ServiceBusOptions)
+    event_hubs: EventHubOptions = field(default_factory=EventHubOptions)
+    retry: RetryPolicy | None = None
     route_prefix: str = "api"
     function_timeout_seconds: float | None = DEFAULT_FUNCTION_TIMEOUT_SECONDS
 
@@ -52,9 +81,12 @@ def read_host_json(app_dir: Path) -> HostConfig:
 
 def parse_host_json(document: Mapping[str, Any]) -> HostConfig:
     """Parse and check a host.json document, or raise `HostStartFailed` naming every mistake."""
-    reader = _Reader(document)
+    reader = JsonReader(document)
     config = HostConfig(
         queues=_queues(reader),
+        service_bus=_service_bus(reader),
+        event_hubs=_event_hubs(reader),
+        retry=_retry(reader),
         route_prefix=reader.text("extensions.http.routePrefix", "api").strip("/"),
         function_timeout_seconds=reader.parsed("functionTimeout", _timeout, None),
     )
@@ -63,7 +95,7 @@ def parse_host_json(document: Mapping[str, Any]) -> HostConfig:
     return config
 
 
-def _queues(reader: "_Reader") -> QueueOptions:
+def _queues(reader: JsonReader) -> QueueOptions:
     section = "extensions.queues"
     batch_size = reader.whole(f"{section}.batchSize", 16, (1, _RECEIVE_LIMIT))
     threshold = reader.whole(f"{section}.newBatchThreshold", batch_size // 2, (0, 1000))
@@ -79,6 +111,59 @@ def _queues(reader: "_Reader") -> QueueOptions:
     )
 
 
+def _service_bus(reader: JsonReader) -> ServiceBusOptions:
+    section = "extensions.serviceBus"
+    renewal = reader.parsed(f"{section}.maxAutoLockRenewalDuration", parse_time_span, "00:05:00")
+    idle = reader.parsed(f"{section}.sessionIdleTimeout", parse_time_span, "00:01:00")
+    return ServiceBusOptions(
+        max_concurrent_calls=reader.whole(f"{section}.maxConcurrentCalls", 16, (1, 1000)),
+        max_concurrent_sessions=reader.whole(f"{section}.maxConcurrentSessions", 8, (1, 2000)),
+        auto_complete_messages=reader.flag(f"{section}.autoCompleteMessages", default=True),
+        max_auto_lock_renewal_seconds=renewal.total_seconds(),
+        session_idle_seconds=idle.total_seconds(),
+    )
+
+
+def _event_hubs(reader: JsonReader) -> EventHubOptions:
+    section = "extensions.eventHubs"
+    balancing = reader.parsed(f"{section}.loadBalancingUpdateInterval", parse_time_span, "00:00:10")
+    return EventHubOptions(
+        max_event_batch_size=reader.whole(f"{section}.maxEventBatchSize", 100, (1, 10_000)),
+        prefetch_count=reader.whole(f"{section}.prefetchCount", 300, (1, 10_000)),
+        batch_checkpoint_frequency=reader.whole(
+            f"{section}.batchCheckpointFrequency", 1, (1, 10_000)
+        ),
+        load_balancing_seconds=balancing.total_seconds(),
+        from_start=reader.parsed(f"{section}.initialOffsetOptions.type", _is_start, "fromStart"),
+    )
+
+
+def _is_start(text: str) -> bool:
+    if text.lower() not in ("fromstart", "fromend"):
+        raise ValueError(f"{text!r} is neither fromStart nor fromEnd")
+    return text.lower() == "fromstart"
+
+
+def _retry(reader: JsonReader) -> RetryPolicy | None:
+    if not reader.has("retry"):
+        return None
+    strategy = reader.parsed("retry.strategy", _strategy, "fixedDelay")
+    count = reader.whole("retry.maxRetryCount", 0, (-1, 1_000_000))
+    fixed = strategy == FIXED_DELAY
+    first = "delayInterval" if fixed else "minimumInterval"
+    shortest = reader.parsed(f"retry.{first}", parse_time_span, "00:00:00")
+    longest = reader.parsed("retry.maximumInterval", parse_time_span, "1.00:00:00")
+    longest_seconds = 0.0 if fixed else longest.total_seconds()
+    return RetryPolicy(strategy, count, shortest.total_seconds(), longest_seconds)
+
+
+def _strategy(text: str) -> str:
+    known = {"fixeddelay": FIXED_DELAY, "exponentialbackoff": EXPONENTIAL_BACKOFF}
+    if text.lower() not in known:
+        raise ValueError(f"{text!r} is neither fixedDelay nor exponentialBackoff")
+    return known[text.lower()]
+
+
 def _encoding(text: str) -> MessageEncoding:
     try:
         return MessageEncoding(text.lower())
@@ -90,44 +175,3 @@ def _timeout(text: str | None) -> float | None:
     if text is None:
         return DEFAULT_FUNCTION_TIMEOUT_SECONDS
     return None if text == "-1" else parse_time_span(text).total_seconds()
-
-
-class _Reader:
-    """Looks dotted keys up and collects what is wrong with their values."""
-
-    def __init__(self, document: Mapping[str, Any]) -> None:
-        self._document = document
-        self.mistakes: list[str] = []
-
-    def whole(self, key: str, default: int, bounds: tuple[int, int]) -> int:
-        value = self._value(key, default)
-        low, high = bounds
-        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
-            return value
-        self.mistakes.append(f"{key} is {value!r}, expected a whole number {low} to {high}")
-        return default
-
-    def text(self, key: str, default: str) -> str:
-        value = self._value(key, default)
-        if isinstance(value, str):
-            return value
-        self.mistakes.append(f"{key} is {value!r}, expected a text")
-        return default
-
-    def parsed(self, key: str, parse: Callable[[Any], Parsed], default: str | None) -> Parsed:
-        value = self._value(key, default)
-        try:
-            if value is None or isinstance(value, str):
-                return parse(value or default)
-            raise ValueError(f"{value!r} is not a text")
-        except ValueError as error:
-            self.mistakes.append(f"{key}: {error}")
-            return parse(default)
-
-    def _value(self, key: str, default: Any) -> Any:
-        value: Any = self._document
-        for part in key.split("."):
-            if not isinstance(value, Mapping) or part not in value:
-                return default
-            value = value[part]
-        return value

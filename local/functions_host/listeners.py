@@ -3,9 +3,12 @@
 import logging
 from collections.abc import Iterable, Mapping
 
+from local.functions_host.event_hub_listener import EventHubListener
 from local.functions_host.functions import (
+    EVENT_HUB_TRIGGER,
     HTTP_TRIGGER,
     QUEUE_TRIGGER,
+    SERVICE_BUS_TRIGGER,
     TIMER_TRIGGER,
     Function,
 )
@@ -13,11 +16,14 @@ from local.functions_host.logs import log_event
 from local.functions_host.outputs import SUPPORTED_OUTPUTS
 from local.functions_host.queue_listener import QueueListener
 from local.functions_host.retries import warn_of_ignored_retries
+from local.functions_host.service_bus_listener import ServiceBusListener
 from local.functions_host.services import Listener, ListenerFactory, Services
 from local.functions_host.timer_listener import TimerListener
 
 LISTENERS: Mapping[str, ListenerFactory] = {
+    EVENT_HUB_TRIGGER: EventHubListener,
     QUEUE_TRIGGER: QueueListener,
+    SERVICE_BUS_TRIGGER: ServiceBusListener,
     TIMER_TRIGGER: TimerListener,
 }
 

@@ -4,11 +4,14 @@ Everything that knows `azure_functions_runtime` is here. The library keeps one a
 globals, so a process runs one app at a time; `close` leaves room for another.
 """
 
+import json
 import re
 import sys
 import uuid
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -84,6 +87,29 @@ def json_datum(json_text: str) -> Any:
 def bytes_datum(data: bytes) -> Any:
     """Bytes as the worker passes them."""
     return Datum(data, "bytes")
+
+
+def many_datum(values: Sequence[bytes] | Sequence[str]) -> Any:
+    """A batch as the worker passes it: all bytes, or all texts."""
+    if values and isinstance(values[0], str):
+        return Datum(SimpleNamespace(string=list(values)), "collection_string")
+    return Datum(SimpleNamespace(bytes=list(values)), "collection_bytes")
+
+
+def value_datum(value: object) -> Any:
+    """A value of the trigger's metadata as the host passes it: a text as such, others as JSON."""
+    if isinstance(value, str):
+        return text_datum(value)
+    return json_datum(json.dumps(value, default=_as_json))
+
+
+def _as_json(value: object) -> str:
+    """What JSON has no form for, as the host writes it."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return str(value)
 
 
 def http_datum(request: Mapping[str, Any]) -> Any:

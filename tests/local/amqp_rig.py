@@ -45,15 +45,13 @@ MakeRig = Callable[[AsyncExitStack, str], Awaitable[Any]]
 Test = Callable[[], Awaitable[None]]
 Run = Callable[[], Awaitable[None]]
 
-SIDE_BY_SIDE = [
-    pytest.mark.asyncio(loop_scope="module"),
+LEAVES_SOCKETS_OPEN = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-"""Marks of a module of such tests, beside the use of the fixture `side_by_side`.
-
-The clients leave sockets open when a connection breaks, hence the filters.
-"""
+"""Marks of a module whose connections break: the clients leave their sockets open then."""
+SIDE_BY_SIDE = [pytest.mark.asyncio(loop_scope="module"), *LEAVES_SOCKETS_OPEN]
+"""Marks of a module of such tests, beside the use of the fixture `side_by_side`."""
 
 
 class Threaded:
@@ -215,7 +213,12 @@ async def side_by_side(request: pytest.FixtureRequest) -> AsyncIterator[None]:
         left.cancel()
     await asyncio.gather(*_running.values(), return_exceptions=True)
     _running.clear()
-    with warnings.catch_warnings():  # here, lest they are found in somebody else's test
+    forget_open_sockets()
+
+
+def forget_open_sockets() -> None:
+    """Here, lest they are found in somebody else's test."""
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 

@@ -376,7 +376,7 @@ class TestStart:
         with caplog.at_level(logging.WARNING):
             async with run_sample() as sample:
                 assert "listen" in {each.name for each in sample.host.functions}
-        expected = "listen is indexed but not listened to: the local host has no eventhubtrigger"
+        expected = "listen is indexed but not listened to: the local host has no blobtrigger"
         assert expected in caplog.messages
 
     async def test_the_app_is_imported_anew_and_the_process_restored(

@@ -5,8 +5,16 @@ from datetime import timedelta
 import pytest
 
 from local.functions_host.errors import HostStartFailed
-from local.functions_host.host_json import HostConfig, QueueOptions, parse_host_json
+from local.functions_host.functions import EXPONENTIAL_BACKOFF, FIXED_DELAY, RetryPolicy
+from local.functions_host.host_json import (
+    EventHubOptions,
+    HostConfig,
+    QueueOptions,
+    ServiceBusOptions,
+    parse_host_json,
+)
 from local.functions_host.message_encoding import MessageEncoding
+from local.functions_host.retries import delay_seconds
 from local.functions_host.time_span import parse_time_span
 
 
@@ -20,6 +28,9 @@ def test_defaults_are_the_hosts() -> None:
             max_polling_interval_seconds=60.0,
             message_encoding=MessageEncoding.BASE64,
         ),
+        service_bus=ServiceBusOptions(16, 8, True, 300.0, 60.0),
+        event_hubs=EventHubOptions(100, 300, 1, 10.0, from_start=True),
+        retry=None,
         route_prefix="api",
         function_timeout_seconds=1800.0,
     )
@@ -34,12 +45,33 @@ def test_every_setting_is_read() -> None:
         "maxPollingInterval": "00:00:02",
         "messageEncoding": "None",
     }
-    document = {
-        "functionTimeout": "00:10:00",
-        "extensions": {"queues": queues, "http": {"routePrefix": "/v1/"}},
+    service_bus = {
+        "maxConcurrentCalls": 2,
+        "maxConcurrentSessions": 3,
+        "autoCompleteMessages": False,
+        "maxAutoLockRenewalDuration": "00:01:00",
+        "sessionIdleTimeout": "00:00:20",
     }
+    event_hubs = {
+        "maxEventBatchSize": 10,
+        "prefetchCount": 20,
+        "batchCheckpointFrequency": 5,
+        "loadBalancingUpdateInterval": "00:00:30",
+        "initialOffsetOptions": {"type": "fromEnd"},
+    }
+    extensions = {
+        "queues": queues,
+        "http": {"routePrefix": "/v1/"},
+        "serviceBus": service_bus,
+        "eventHubs": event_hubs,
+    }
+    retry = {"strategy": "fixedDelay", "maxRetryCount": 2, "delayInterval": "00:00:03"}
+    document = {"functionTimeout": "00:10:00", "extensions": extensions, "retry": retry}
     assert parse_host_json(document) == HostConfig(
         queues=QueueOptions(32, 4, 2, 30, 2.0, MessageEncoding.NONE),
+        service_bus=ServiceBusOptions(2, 3, False, 60.0, 20.0),
+        event_hubs=EventHubOptions(10, 20, 5, 30.0, from_start=False),
+        retry=RetryPolicy(FIXED_DELAY, 2, 3.0),
         route_prefix="v1",
         function_timeout_seconds=600.0,
     )
@@ -54,15 +86,35 @@ def test_an_unlimited_timeout_is_none() -> None:
     assert parse_host_json({"functionTimeout": "-1"}).function_timeout_seconds is None
 
 
+def test_a_retry_policy_may_double_its_delays() -> None:
+    retry = {
+        "strategy": "exponentialBackoff",
+        "maxRetryCount": -1,
+        "minimumInterval": "00:00:02",
+        "maximumInterval": "00:01:00",
+    }
+    policy = parse_host_json({"retry": retry}).retry
+    assert policy == RetryPolicy(EXPONENTIAL_BACKOFF, -1, 2.0, 60.0)
+    assert [delay_seconds(policy, number) for number in (1, 2, 5, 6, 10_000)] == [2, 4, 32, 60, 60]
+
+
 def test_mistakes_are_reported_together() -> None:
     queues = {"batchSize": 33, "maxPollingInterval": "soon", "messageEncoding": "hex"}
     with pytest.raises(HostStartFailed) as caught:
-        parse_host_json({"functionTimeout": 5, "extensions": {"queues": queues}})
+        parse_host_json(
+            {
+                "functionTimeout": 5,
+                "retry": {"strategy": "hope"},
+                "extensions": {"queues": queues, "serviceBus": {"autoCompleteMessages": "yes"}},
+            }
+        )
     for expected in (
         "extensions.queues.batchSize is 33, expected a whole number 1 to 32",
         "extensions.queues.maxPollingInterval: 'soon' is not a time span such as 00:05:00",
         "extensions.queues.messageEncoding: 'hex' is neither base64 nor none",
         "functionTimeout: 5 is not a text",
+        "retry.strategy: 'hope' is neither fixedDelay nor exponentialBackoff",
+        "extensions.serviceBus.autoCompleteMessages is 'yes', expected true or false",
     ):
         assert expected in str(caught.value)
 

@@ -120,8 +120,6 @@ async def read_journal(req: func.HttpRequest) -> func.HttpResponse:
     return func.HttpResponse(json.dumps({"journal": journal, "most": running["most"]}))
 
 
-@app.event_hub_message_trigger(
-    arg_name="event", event_hub_name="hub", connection="Hub", cardinality=func.Cardinality.ONE
-)
-def listen(event: func.EventHubEvent) -> None:
+@app.blob_trigger(arg_name="blob", path="inbox/{name}", connection="AzureWebJobsStorage")
+def listen(blob: func.InputStream) -> None:
     """Indexed, and not listened to by the local host."""

@@ -1,0 +1,115 @@
+"""Events of a partition as the worker is given them.
+
+Source of the names: `EventHubTriggerBindingStrategy` of the Event Hubs extension, which writes
+times without a zone (they are UTC), and what `EventHubTriggerConverter` of azure-functions reads.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from azure.eventhub import EventData
+
+from local.functions_host.functions import Binding
+from local.functions_host.worker import (
+    Invocation,
+    bytes_datum,
+    many_datum,
+    text_datum,
+    value_datum,
+)
+
+DEFAULT_GROUP = "$Default"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlace:
+    """Where events come from."""
+
+    namespace: str
+    hub: str
+    consumer_group: str
+    partition_id: str
+
+    def as_metadata(self) -> Mapping[str, str]:
+        return {
+            "FullyQualifiedNamespace": self.namespace,
+            "EventHubName": self.hub,
+            "ConsumerGroup": self.consumer_group,
+            "PartitionId": self.partition_id,
+        }
+
+
+def batch_invocation(
+    trigger: Binding, place: PartitionPlace, events: Sequence[EventData]
+) -> Invocation:
+    """The invocation on all of these events. As in the host, texts without a character are lost
+    on the way to the worker, which then refuses the batch: bytes are not.
+    """
+    bodies = [_body(event) for event in events]
+    texts = [body.decode("utf-8", "replace") for body in bodies if body]
+    value = many_datum(bodies if trigger.takes_bytes or not texts else texts)
+    each = [_properties(event) for event in events]
+    arrays = {f"{name}Array": [one[name] for one in each] for name in each[0]}
+    return Invocation(trigger.name, value, _metadata(place, arrays))
+
+
+def event_invocation(trigger: Binding, place: PartitionPlace, event: EventData) -> Invocation:
+    """The invocation on one event."""
+    body = _body(event)
+    text = None if trigger.takes_bytes else body.decode("utf-8", "replace")
+    value = bytes_datum(body) if text is None else text_datum(text)
+    return Invocation(trigger.name, value, _metadata(place, _properties(event)))
+
+
+def event_hub_by_hand(trigger: Binding, text: str) -> Invocation:
+    """The invocation on an event that nobody sent and that has a body only."""
+    place = PartitionPlace("", trigger.text("eventHubName"), DEFAULT_GROUP, "0")
+    event = EventData(text)
+    if trigger.takes_many:
+        return batch_invocation(trigger, place, [event])
+    return event_invocation(trigger, place, event)
+
+
+def _metadata(place: PartitionPlace, values: Mapping[str, object]) -> Mapping[str, Any]:
+    told = {"PartitionContext": place.as_metadata(), **values}
+    return {name: value_datum(value) for name, value in told.items()}
+
+
+def _properties(event: EventData) -> dict[str, object]:
+    known = {
+        "PartitionKey": _text(event.partition_key),
+        "Offset": event.offset,
+        "SequenceNumber": event.sequence_number,
+        "EnqueuedTimeUtc": _time(event.enqueued_time),
+    }
+    return {
+        **known,
+        "Properties": _texts(event.properties),
+        "SystemProperties": {**_texts(event.system_properties), **known},
+    }
+
+
+def _body(event: EventData) -> bytes:
+    """The body in one piece; of an AMQP value or sequence, which has no bytes, its text."""
+    body: Any = event.body
+    if isinstance(body, bytes):
+        return body
+    try:
+        return b"".join(body)
+    except TypeError:
+        return event.body_as_str().encode()
+
+
+def _time(time: datetime | None) -> str | None:
+    return None if time is None else time.astimezone(UTC).replace(tzinfo=None).isoformat()
+
+
+def _texts(values: Mapping[Any, Any] | None) -> dict[str, Any]:
+    """The client leaves names and texts as the bytes that came."""
+    return {str(_text(name)): _text(value) for name, value in (values or {}).items()}
+
+
+def _text(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

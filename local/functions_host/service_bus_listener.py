@@ -1,0 +1,156 @@
+"""The Service Bus trigger, on queues and subscriptions, with sessions and without.
+
+As the extension does: a message is completed when its function has succeeded and abandoned when
+it has failed, and its lock is renewed meanwhile; what fails too often is dead-lettered by the
+broker. Batches (cardinality many) are not supported.
+
+Source: learn.microsoft.com/azure/azure-functions/functions-bindings-service-bus.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Any
+
+from azure.servicebus import NEXT_AVAILABLE_SESSION
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from local.functions_host.errors import HostStartFailed
+from local.functions_host.functions import Function
+from local.functions_host.logs import log_event
+from local.functions_host.message_pump import MessagePump
+from local.functions_host.services import Services
+from local.functions_host.stopping import stops_within
+
+DEFAULT_CONNECTION = "ServiceBus"
+PAUSE_SECONDS = 2.0
+"""After a failure to connect or to receive, before the next try."""
+
+
+class ServiceBusListener:
+    """Receives one entity's messages and runs the function on each of them."""
+
+    def __init__(self, services: Services, function: Function) -> None:
+        trigger = function.trigger
+        if trigger.takes_many:
+            raise HostStartFailed(
+                f"function {function.name}: this host gives Service Bus messages one at a time, "
+                "not with cardinality many"
+            )
+        self._connection_string = services.settings.connection_string(
+            trigger.text("connection", DEFAULT_CONNECTION), function=function.name
+        )
+        self._services = services
+        self._options = services.config.service_bus
+        self._function = function
+        self._stopping = asyncio.Event()
+        self._client: ServiceBusClient | None = None
+        self._loop: asyncio.Task[None] | None = None
+        self._sessions: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Begin to receive."""
+        self._client = ServiceBusClient.from_connection_string(
+            self._connection_string, retry_total=0
+        )
+        with_sessions = self._function.trigger.is_true("isSessionsEnabled")
+        run = self._accept_sessions if with_sessions else self._receive
+        name = f"service bus {self._function.name}"
+        self._loop = asyncio.create_task(self._until_stopped(self._client, run), name=name)
+
+    async def stop(self) -> None:
+        """Receive no more and wait for the messages in work."""
+        self._stopping.set()
+        try:
+            if self._loop is not None:
+                await self._loop
+            await asyncio.gather(*self._sessions)
+        finally:
+            if self._client is not None:
+                await self._client.close()
+
+    async def _until_stopped(self, client: ServiceBusClient, run: Any) -> None:
+        """Whatever breaks, begin again."""
+        while not self._stopping.is_set():
+            try:
+                await run(client)
+            except Exception as error:
+                self._log(logging.WARNING, "receive_failed", repr(error))
+                await stops_within(self._stopping, PAUSE_SECONDS)
+
+    async def _receive(self, client: ServiceBusClient) -> None:
+        async with self._receiver(client) as receiver:
+            await self._pump(receiver, self._options.max_concurrent_calls).run()
+
+    async def _accept_sessions(self, client: ServiceBusClient) -> None:
+        """One session after the other, as many at once as host.json allows."""
+        while not self._stopping.is_set():
+            if len(self._sessions) >= self._options.max_concurrent_sessions:
+                await self._first_of(*self._sessions)
+                continue
+            receiver = self._receiver(client, session_id=NEXT_AVAILABLE_SESSION)
+            if await self._opens(receiver):
+                task = asyncio.create_task(self._serve(receiver))
+                self._sessions.add(task)
+                task.add_done_callback(self._sessions.discard)
+
+    async def _opens(self, receiver: ServiceBusReceiver) -> bool:
+        """Whether a session was free before the client's patience or the host ended."""
+        opening = asyncio.ensure_future(receiver.__aenter__())
+        try:
+            await self._first_of(opening)
+            if opening.done():
+                opening.result()
+                return True
+        except OperationTimeoutError:
+            pass  # no session has messages
+        except BaseException:
+            await _quietly(receiver.close())
+            raise
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+        await _quietly(receiver.close())
+        return False
+
+    async def _serve(self, receiver: ServiceBusReceiver) -> None:
+        """One session, one message at a time, until it has been idle for long enough."""
+        try:
+            await self._pump(receiver, 1, self._options.session_idle_seconds).run()
+        except Exception as error:  # the lock was lost, or the connection: others go on
+            self._log(logging.WARNING, "receive_failed", repr(error))
+        finally:
+            await _quietly(receiver.close())
+
+    def _pump(
+        self, receiver: ServiceBusReceiver, calls: int, idle_seconds: float | None = None
+    ) -> MessagePump:
+        return MessagePump(
+            self._services, self._function, receiver, self._stopping, calls, idle_seconds
+        )
+
+    def _receiver(self, client: ServiceBusClient, **options: Any) -> ServiceBusReceiver:
+        trigger = self._function.trigger
+        if queue := trigger.text("queueName"):
+            return client.get_queue_receiver(queue, **options)
+        topic, subscription = trigger.text("topicName"), trigger.text("subscriptionName")
+        return client.get_subscription_receiver(topic, subscription, **options)
+
+    async def _first_of(self, *awaited: "asyncio.Future[Any]") -> None:
+        """Until one of them is done, or the host stops."""
+        stop = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait([*awaited, stop], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+
+    def _log(self, level: int, action: str, reason: str) -> None:
+        name = self._function.name
+        log_event(level, action, f"{name}: {reason}", function=name)
+
+
+async def _quietly(closing: Awaitable[None]) -> None:
+    """Close what may be broken already."""
+    with suppress(Exception):
+        await closing

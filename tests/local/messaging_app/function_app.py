@@ -1,0 +1,91 @@
+"""A small function app on queues and hubs, for the tests of the local host: it notes what it gets.
+
+A body may be a JSON object with orders: {"seconds": wait, "fail": whether to fail}.
+"""
+
+import asyncio
+import json
+from typing import Any, List  # the worker refuses list[...]
+
+import azure.functions as func
+
+app = func.FunctionApp()
+journal: list[dict[str, Any]] = []
+running: dict[str, list[Any]] = {"now": [], "most": []}
+healed: set[str] = set()
+"""Functions that do not fail any more."""
+
+
+async def _obey(name: str, body: str) -> None:
+    order = json.loads(body) if body.startswith("{") else {}
+    running["now"].append(body)
+    running["most"] = max(running["most"], list(running["now"]), key=len)
+    try:
+        await asyncio.sleep(order.get("seconds", 0))
+        if order.get("fail") and name not in healed:
+            raise ValueError("told to fail")
+    finally:
+        running["now"].remove(body)
+
+
+@app.service_bus_queue_trigger(arg_name="message", queue_name="%PlainQueue%", connection="Bus")
+async def plain(message: func.ServiceBusMessage) -> None:
+    body = message.get_body().decode()
+    journal.append({"plain": body, "message": message})
+    await _obey("plain", body)
+
+
+@app.service_bus_queue_trigger(
+    arg_name="message",
+    queue_name="working",
+    connection="Bus",
+    is_sessions_enabled=True,
+    data_type=func.DataType.BINARY,
+)
+async def session(message: func.ServiceBusMessage) -> None:
+    body = message.get_body().decode()
+    journal.append({"session": message.session_id, "body": body})
+    await _obey("session", body)
+
+
+@app.service_bus_topic_trigger(
+    arg_name="message", topic_name="news", subscription_name="mail", connection="Bus"
+)
+async def subscribed(message: func.ServiceBusMessage) -> None:
+    journal.append({"subscribed": message.get_body().decode()})
+
+
+@app.event_hub_message_trigger(
+    arg_name="events",
+    event_hub_name="telemetry",
+    connection="Bus",
+    cardinality=func.Cardinality.MANY,
+    data_type=func.DataType.BINARY,
+)
+@app.retry(strategy="exponential_backoff", max_retry_count="-1", minimum_interval="00:00:00",
+           maximum_interval="00:00:01")  # fmt: skip
+async def many(events: List[func.EventHubEvent], context: func.Context) -> None:
+    bodies = [event.get_body() for event in events]
+    journal.append(
+        {
+            "many": bodies,
+            "events": events,
+            "metadata": events[0].metadata,
+            "retry": context.retry_context.retry_count,
+        }
+    )
+    for body in bodies:
+        await _obey("many", body.decode("utf-8", "replace"))
+
+
+@app.event_hub_message_trigger(
+    arg_name="event",
+    event_hub_name="telemetry",
+    consumer_group="single",
+    connection="Bus",
+    cardinality=func.Cardinality.ONE,
+)
+async def one(event: func.EventHubEvent) -> None:
+    body = event.get_body().decode("utf-8", "replace")
+    journal.append({"one": body, "event": event})
+    await _obey("one", body)

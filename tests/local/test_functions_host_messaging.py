@@ -1,0 +1,263 @@
+"""Service Bus and Event Hub triggers of the local host, through the official worker library.
+
+The real host settles by a function's outcome, and checkpoints past a failure unless a retry
+policy holds the partition: so must this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.eventhub import EventData
+from azure.eventhub.aio import EventHubProducerClient
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.storage.blob.aio import ContainerClient
+
+from local.amqp.administration import ServiceBusStandIn, service_bus
+from local.amqp.model.properties import HubProperties, QueueProperties
+from local.azurite import Azurite
+from local.functions_host import FunctionsHost
+from local.functions_host.event_hub_listener import CONTAINER
+from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
+from tests.local.polling import POLL_SECONDS, until
+
+pytestmark = LEAVES_SOCKETS_OPEN
+
+APP = Path(__file__).parent / "messaging_app"
+SECONDS_MAX = 30.0
+LISTENING = ("plain", "session", "subscribed", "many", "one")
+LOCK = timedelta(seconds=2)
+SUBSCRIPTION = "news/subscriptions/mail"
+
+
+@dataclass
+class Sample:
+    """The running app and its broker. Hubs and blobs outlive the app; its journal does not."""
+
+    bus: ServiceBusStandIn
+    azurite: Azurite
+    client: ServiceBusClient
+    plain_queue: str
+
+    @asynccontextmanager
+    async def running(self, *functions: str) -> AsyncIterator[Any]:
+        """The app with these of its functions only; its module."""
+        settings = {
+            "AzureWebJobsStorage": self.azurite.connection_string,
+            "Bus": self.bus.connection_string,
+            "PlainQueue": self.plain_queue,
+        }
+        others = [name for name in LISTENING if name not in functions]
+        settings |= {f"AzureWebJobs.{name}.Disabled": "true" for name in others}
+        async with FunctionsHost(APP, settings=settings):
+            yield sys.modules["function_app"]
+
+    async def send(self, queue: str, *bodies: str | dict[str, Any], **properties: Any) -> None:
+        messages = [ServiceBusMessage(_text(body), **properties) for body in bodies]
+        async with self.client.get_queue_sender(queue) as sender:
+            await sender.send_messages(messages)
+
+    async def publish(self, *bodies: bytes | dict[str, Any], partition: str = "0") -> None:
+        """Each with its place in the list as a property; the hub has this one key."""
+        producer = EventHubProducerClient.from_connection_string(
+            self.bus.connection_string, eventhub_name="telemetry"
+        )
+        async with producer:
+            batch = await producer.create_batch(partition_id=partition)
+            for number, body in enumerate(bodies):
+                event = EventData(body if isinstance(body, bytes) else json.dumps(body))
+                event.properties = {"number": number, "kind": "test"}
+                batch.add(event)
+            await producer.send_batch(batch)
+
+    def counts(self, path: str) -> tuple[int, int]:
+        """How many wait, and how many are dead."""
+        broker = self.bus.amqp.broker
+        counts = broker.namespace.counts(path, broker.now())
+        return counts.active, counts.dead_letter
+
+    async def publish_news(self, body: str) -> None:
+        """Over a connection of its own."""
+        client = ServiceBusClient.from_connection_string(self.bus.connection_string)
+        async with client, client.get_topic_sender("news") as sender:
+            await sender.send_messages(ServiceBusMessage(body))
+
+    async def has_checkpoints(self, wanted: dict[str, str]) -> None:
+        """Wait for them: sequence numbers by hub, consumer group and partition."""
+        deadline = time.monotonic() + SECONDS_MAX
+        while (found := await self._checkpoints()) != wanted:
+            assert time.monotonic() < deadline, f"{found} instead of {wanted}"
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _checkpoints(self) -> dict[str, str]:
+        storage = self.azurite.connection_string
+        async with ContainerClient.from_connection_string(storage, CONTAINER) as container:
+            found = {}
+            port = self.bus.amqp.port
+            async for blob in container.list_blobs(f"127.0.0.1:{port}/", include=["metadata"]):
+                _, hub, group, kind, partition = blob.name.split("/")
+                if kind == "checkpoint":
+                    found[f"{hub}/{group}/{partition}"] = blob.metadata["sequencenumber"]
+            return found
+
+
+def _text(body: str | dict[str, Any]) -> str:
+    return body if isinstance(body, str) else json.dumps(body)
+
+
+def noted(app: Any, kind: str) -> list[Any]:
+    return [entry[kind] for entry in app.journal if kind in entry]
+
+
+async def note_of(app: Any, kind: str, count: int) -> list[Any]:
+    await until(lambda: len(noted(app, kind)) >= count, SECONDS_MAX)
+    return noted(app, kind)
+
+
+@pytest.fixture
+async def sample(azurite: Azurite) -> AsyncIterator[Sample]:
+    plain = f"plain-{uuid.uuid4().hex[:8]}"
+    async with service_bus() as bus:
+        namespace = bus.amqp.namespace
+        namespace.declare_queue(plain, QueueProperties(max_delivery_count=2, lock_duration=LOCK))
+        sessions = QueueProperties(requires_session=True, max_delivery_count=2, lock_duration=LOCK)
+        namespace.declare_queue("working", sessions)
+        namespace.declare_topic("news")
+        namespace.declare_subscription("news", "mail")
+        hub = HubProperties(partition_count=2, consumer_groups=("$Default", "single"))
+        bus.amqp.broker.declare_hub("telemetry", hub)
+        async with ServiceBusClient.from_connection_string(bus.connection_string) as client:
+            yield Sample(bus, azurite, client, plain)
+    forget_open_sockets()
+
+
+class TestServiceBus:
+    """Each host of these tests does several things at once: opening links takes the SDK long."""
+
+    async def test_messages_are_seen_as_sent_settled_as_functions_end_and_broken_connections_mended(
+        self, sample: Sample
+    ) -> None:
+        queue = sample.plain_queue
+        properties = {"region": "north", "size": 3}
+        seen = {"message_id": "m-1", "subject": "s", "correlation_id": "c"}
+        await sample.send(
+            queue, "körper", content_type="text/plain", application_properties=properties, **seen
+        )
+        async with sample.running("plain", "subscribed") as app:
+            (message,) = await note_of(app, "message", 1)
+            await sample.send(queue, {"fail": True})
+            await until(lambda: sample.counts(queue) == (0, 1), SECONDS_MAX)
+            sample.bus.amqp.drop_connections()
+            await sample.publish_news("good news")
+            assert await note_of(app, "subscribed", 1) == ["good news"]
+            await until(lambda: sample.counts(SUBSCRIPTION) == (0, 0), SECONDS_MAX)
+            await sample.send(queue, {"seconds": 1})
+            await note_of(app, "plain", 4)  # and stop, which waits for its end
+        assert noted(app, "plain")[:3] == ["körper", *['{"fail": true}'] * 2]
+        assert sample.counts(queue) == (0, 1)
+        assert {name: getattr(message, name) for name in seen} == seen
+        assert (message.label, message.content_type) == ("s", "text/plain")
+        assert message.application_properties == message.user_properties == properties
+        assert (message.sequence_number, message.delivery_count) == (1, 1)
+        assert message.enqueued_time_utc.tzinfo is not None
+        assert message.lock_token
+
+    async def test_as_many_run_at_once_as_host_json_says_and_locks_are_renewed_meanwhile(
+        self, sample: Sample
+    ) -> None:
+        orders: list[dict[str, Any]] = [
+            {"seconds": LOCK.total_seconds() * 1.5},
+            *({"seconds": 0.3, "n": n} for n in "abcde"),
+        ]
+        await sample.send(sample.plain_queue, *orders)
+        async with sample.running("plain") as app:
+            await until(lambda: sample.counts(sample.plain_queue) == (0, 0), SECONDS_MAX)
+        assert len(app.running["most"]) == 4
+        assert len(noted(app, "plain")) == 6
+
+    async def test_sessions_are_worked_in_order_each_and_side_by_side(self, sample: Sample) -> None:
+        await sample.send("working", {"fail": True}, session_id="bad")
+        for session in "ab":
+            orders = [{"seconds": 0.4, "s": session, "n": n} for n in range(3)]
+            await sample.send("working", *orders, session_id=session)
+        async with sample.running("session") as app:
+            await until(lambda: sample.counts("working") == (0, 1), SECONDS_MAX)
+            await sample.send("working", {"n": 0}, session_id="late")  # idle ones make room
+            await until(lambda: "late" in noted(app, "session"), SECONDS_MAX)
+        assert sample.counts("working") == (0, 1)
+        numbers: dict[str, list[Any]] = {name: [] for name in ("a", "b", "bad", "late")}
+        for entry in app.journal:
+            numbers[entry["session"]].append(json.loads(entry["body"]).get("n"))
+        assert numbers == {"a": [0, 1, 2], "b": [0, 1, 2], "bad": [None, None], "late": [0]}
+        assert {json.loads(body)["s"] for body in app.running["most"]} == {"a", "b"}
+
+
+class TestEventHubs:
+    async def test_a_batch_comes_whole_and_a_retry_policy_holds_its_partition_over_a_stop(
+        self, sample: Sample
+    ) -> None:
+        await sample.publish(b"a", b"", b"\xff\x00", partition="1")
+        await sample.publish({"fail": True})
+        async with sample.running("many") as app:
+            await until(lambda: len(retries(app)) >= 4, SECONDS_MAX)
+            await sample.has_checkpoints({"telemetry/$default/1": "2"})
+            await sample.publish(b"next")
+        assert [b"next"] not in noted(app, "many")
+        assert retries(app) == list(range(len(retries(app))))
+        check_told(next(each for each in app.journal if each["many"] == [b"a", b"", b"\xff\x00"]))
+        async with sample.running("many") as app:
+            app.healed.add("many")
+            await sample.has_checkpoints({"telemetry/$default/0": "1", "telemetry/$default/1": "2"})
+        assert [body for bodies in noted(app, "many") for body in bodies] == [
+            b'{"fail": true}',
+            b"next",
+        ]
+
+    async def test_without_a_policy_a_failure_is_passed_over_and_a_restart_reads_on(
+        self, sample: Sample
+    ) -> None:
+        await sample.publish(b"a", {"fail": True}, b"c")
+        async with sample.running("one") as app:
+            assert await note_of(app, "one", 3) == ["a", '{"fail": true}', "c"]
+            await sample.has_checkpoints({"telemetry/single/0": "2"})
+        event = noted(app, "event")[2]
+        assert event.sequence_number == 2
+        assert event.metadata["PartitionContext"]["PartitionId"] == "0"
+        assert event.metadata["Properties"] == {"number": 2, "kind": "test"}
+        await sample.publish(b"d")
+        async with sample.running("one") as app:
+            assert await note_of(app, "one", 1) == ["d"]
+
+
+def retries(app: Any) -> list[int]:
+    """The numbers of the tries of the batch that fails."""
+    return [entry["retry"] for entry in app.journal if entry["many"] == [b'{"fail": true}']]
+
+
+def check_told(entry: dict[str, Any]) -> None:
+    """All that the real trigger tells of a batch."""
+    events, told = entry["events"], entry["metadata"]
+    assert [event.sequence_number for event in events] == [0, 1, 2]
+    assert told["SequenceNumberArray"] == [0, 1, 2]
+    assert told["OffsetArray"] == [str(event.offset) for event in events]
+    assert told["PartitionKeyArray"] == [None, None, None]
+    times = [datetime.fromisoformat(text) for text in told["EnqueuedTimeUtcArray"]]
+    assert times == sorted(times)
+    assert times == [event.enqueued_time for event in events]
+    assert told["PropertiesArray"] == [{"number": n, "kind": "test"} for n in range(3)]
+    assert [each["SequenceNumber"] for each in told["SystemPropertiesArray"]] == [0, 1, 2]
+    context = told["PartitionContext"]
+    assert (context["PartitionId"], context["EventHubName"]) == ("1", "telemetry")
+    assert context["ConsumerGroup"] == "$Default"
