@@ -65,7 +65,12 @@ class SqlBreakerStore:
     async def put_tally(self, tally: Tally) -> None:
         """No two write the same row, so an update that found none can be followed by an insert."""
         key = {"name": self._name, "bucket_start": tally.bucket_start, "instance": tally.instance}
-        values = {"successes": tally.successes, "failures": tally.failures, "slow": tally.slow}
+        values = {
+            "successes": tally.successes,
+            "failures": tally.failures,
+            "slow": tally.slow,
+            "last_error": tally.last_error,
+        }
         old = delete(tallies).where(
             tallies.c.name == self._name,
             tallies.c.bucket_start < tally.bucket_start - TALLIES_KEPT,
@@ -83,7 +88,14 @@ class SqlBreakerStore:
         query = select(tallies).where(tallies.c.name == self._name, tallies.c.bucket_start >= since)
         rows = await self._sql.read(lambda c: c.execute(query).all())
         return [
-            Tally(row.bucket_start, row.instance, row.successes, row.failures, row.slow)
+            Tally(
+                row.bucket_start,
+                row.instance,
+                row.successes,
+                row.failures,
+                row.slow,
+                row.last_error,
+            )
             for row in rows
         ]
 

@@ -180,6 +180,7 @@ tallies = _table(
     _needed("Successes", SEQUENCE, "successes"),
     _needed("Failures", SEQUENCE, "failures"),
     _needed("Slow", SEQUENCE, "slow"),
+    _needed("LastError", UnicodeText, "last_error"),
 )
 
 client_checkpoints = _table(

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from shared.ingestion.model import storable
+
 TALLIES_KEPT = timedelta(hours=1)
 """Stores drop what is older than the newest by so much: more than any window needs."""
 ERROR_CHARACTERS_MAX = 500
@@ -83,7 +85,7 @@ def count(
         tally.successes + successes,
         tally.failures + failures,
         tally.slow + slow,
-        last_error[:ERROR_CHARACTERS_MAX] or tally.last_error,
+        storable(last_error[:ERROR_CHARACTERS_MAX]) or tally.last_error,
     )
 
 

@@ -114,10 +114,10 @@ def test_a_sql_store_does_as_its_twin(seed: int) -> None:
 def test_commits_are_refused_now_and_then() -> None:
     """A simulation without races would prove nothing."""
     refusals = 0
-    for seed in range(4):
+    for seed in range(2):
         with world(seed, 0.05) as (hostile, store):
             hostile.run(1500)
             refusals += store.refusals
             for task in hostile.scheduler.tasks:
                 task.work.close()
-    assert refusals > 5
+    assert refusals > 3
