@@ -145,6 +145,9 @@ module serviceBus 'modules/service_bus.bicep' = {
     processes: !empty(chosen.ProcessingPeriodHours)
     processingQueue: chosen.ProcessingQueue
     workingQueue: chosen.WorkingQueue
+    app: unique
+    tags: tags
+    actionGroupIds: monitoring.outputs.actionGroupIds
   }
   dependsOn: [newServiceBus]
 }

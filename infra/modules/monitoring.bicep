@@ -128,3 +128,4 @@ resource rules 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [
 ]
 
 output insightsName string = insights.name
+output actionGroupIds string[] = empty(alertEmails) ? [] : [people.id]

@@ -7,6 +7,9 @@ param topic string
 param processes bool
 param processingQueue string
 param workingQueue string
+param app string
+param tags object
+param actionGroupIds string[]
 
 // Counts of messages are a management operation: less than the owner may not read them.
 var dataOwner = '090c5cfd-751d-490a-894a-3ce6f1109419'
@@ -71,6 +74,38 @@ resource mayReceive 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (p
     principalId: principalId
     principalType: 'ServicePrincipal'
     roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', dataReceiver)
+  }
+}
+
+resource deadLetters 'Microsoft.Insights/metricAlerts@2018-03-01' = if (processes) {
+  name: '${app}-dead-letters'
+  location: 'global'
+  tags: tags
+  properties: {
+    description: 'Data sets could not be processed: see the dead-letter queue.'
+    severity: 2
+    enabled: true
+    scopes: [bus.id]
+    evaluationFrequency: 'PT5M'
+    windowSize: 'PT5M'
+    criteria: {
+      'odata.type': 'Microsoft.Azure.Monitor.SingleResourceMultipleMetricCriteria'
+      allOf: [
+        {
+          criterionType: 'StaticThresholdCriterion'
+          name: 'dead letters'
+          metricNamespace: 'Microsoft.ServiceBus/namespaces'
+          metricName: 'DeadletteredMessages'
+          dimensions: [
+            { name: 'EntityName', operator: 'Include', values: [processingQueue, workingQueue] }
+          ]
+          timeAggregation: 'Average'
+          operator: 'GreaterThan'
+          threshold: 0
+        }
+      ]
+    }
+    actions: [for id in actionGroupIds: { actionGroupId: id }]
   }
 }
 
