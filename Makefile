@@ -3,7 +3,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup check test run package bench simulate lock clean
+.PHONY: help setup check test audit run package bench simulate lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,14 +14,18 @@ $(READY): requirements.txt requirements-dev.txt local/requirements-host.txt loca
 	@sh local/setup.sh
 	@touch $(READY)
 
-check: $(READY) ## format, lint, types and the dependency rule
+check: $(READY) ## format, lint, types, the dependency rule, and security
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit -q -ll -r function_app.py scaling_rules.py shared spark_jobs backtest local
 
 test: check ## check, then every test
 	$(BIN)/python -m pytest
+
+audit: $(READY) ## known vulnerabilities of what is installed, where their data can be had
+	$(BIN)/pip-audit --strict --disable-pip --no-deps -r requirements.txt
 
 run: $(READY) ## the whole system on this machine with a live view; Ctrl-C stops it
 	@$(BIN)/python -m local

@@ -38,7 +38,8 @@ def quick(cls: type[T]) -> type[T]:
         lines.append(f"    made.{name} = {value}")
     lines += ["    made.__class__ = cls", "    return made"]
     source = f"def __new__({', '.join(parameters)}):\n" + "\n".join(lines)
-    exec(source, scope)  # noqa: S102  of names and constants, as dataclasses make their __init__
+    # Of names and constants, as dataclasses make their __init__:
+    exec(source, scope)  # noqa: S102  # nosec B102
     made: Any = cls
     del made.__init__
     made.__new__ = scope["__new__"]

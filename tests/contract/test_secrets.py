@@ -1,0 +1,207 @@
+"""Keys that are planted in the settings are in no error, no log and no repr, whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from shared import settings
+from shared.adapters.claims_table import TableClaims
+from shared.adapters.event_hubs import EventHubReader
+from shared.adapters.ingestion_retry import JitteredRetrying
+from shared.adapters.ingestion_sender import StorageQueueSender
+from shared.adapters.ingestion_table import TableIngestionStore
+from shared.adapters.ingestion_table_breaker import TableBreakerStore
+from shared.adapters.ingestion_table_owners import TableOwnershipStore
+from shared.adapters.messaging_queues import ServiceBusQueueReader
+from shared.adapters.messaging_sender import batch_sender
+from shared.adapters.notifications_table import TableMemories
+from shared.adapters.service_bus import ServiceBusReader
+from shared.adapters.storage_queue import StorageQueueReader
+from shared.adapters.table_state import TableStateStore
+from shared.adapters.webhook import LogHerald, Webhook
+from shared.autoscaling import ServiceBusQueue, StorageQueue
+from shared.ingestion.model import OutboxMessage, Stream
+from shared.messaging.model import Message
+from shared.messaging.processing import Work
+from shared.news import Kind, News
+from shared.notifications.telling import Memory, Telling
+from tests.builders import NOW
+
+PLANTED = "hunter2hunter2hunter2hunter2hunter2hunter2+/"
+KEY = base64.b64encode(PLANTED.encode()).decode()
+PATIENCE_SECONDS = 4
+NOBODY = 9
+STREAM = Stream("bus", "metrics", "$Default", "0")
+
+Attempt = Callable[[settings.Settings], Awaitable[object]]
+
+
+@dataclass
+class Refusing:
+    """Refuses everything, and repeats in its answer what it was sent, as the worst of them do."""
+
+    port: int = 0
+
+    async def refuse(self, request: web.Request) -> web.Response:
+        said = f"{request.path_qs} {dict(request.headers)} {await request.text()}"
+        return web.Response(status=403, text=said[:200])
+
+
+@pytest.fixture
+async def refusing() -> AsyncIterator[Refusing]:
+    server = Refusing()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.refuse)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.port = runner.addresses[0][1]
+    yield server
+    await runner.cleanup()
+
+
+def loaded(port: int) -> settings.Settings:
+    """Everything that a secret can be in, and nobody there who takes it."""
+    account = f"http://127.0.0.1:{port}/account"
+    endpoints = "".join(f"{kind}Endpoint={account};" for kind in ("Queue", "Table", "Blob"))
+    bus = f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey={KEY};"
+    return settings.load(
+        {
+            "AzureWebJobsStorage": f"AccountName=account;AccountKey={KEY};{endpoints}",
+            "ServiceBusConnection": bus + "UseDevelopmentEmulator=true",
+            "EventHubConnection": bus + "UseDevelopmentEmulator=true",
+            "EventHubName": "metrics",
+            "WebhookUrl": f"http://127.0.0.1:{port}/hook?sig={PLANTED}",
+            "BreakerApprovalKey": PLANTED,
+        }
+    )
+
+
+async def send_batch(loaded: settings.Settings) -> None:
+    sender = batch_sender(loaded.service_bus("ServiceBusConnection"), "jobs", lambda: NOW)
+    try:
+        await sender.send([Message(b"{}")])
+    finally:
+        await sender.link.close()
+
+
+async def read_hub(loaded: settings.Settings) -> None:
+    found = loaded.ingestion
+    assert found.hub is not None
+    hub = EventHubReader(found.hub, "readback")
+    await hub.last_enqueued(STREAM)
+
+
+async def tell(loaded: settings.Settings) -> None:
+    found = loaded.notifications
+    retry = JitteredRetrying(2, 0.001, 0.001)
+    webhook = Webhook(found.webhook_url, found.webhook_style, retry)
+    await LogHerald(webhook).tell(News("1", Kind.SCALED, "a", NOW, "2 → 3"))
+
+
+def closing(
+    connect: Callable[[settings.Settings], Any],
+    make: Callable[[Any], Any],
+    call: Callable[[Any], Awaitable[object]],
+) -> Attempt:
+    async def attempt(loaded: settings.Settings) -> None:
+        adapter = make(connect(loaded))
+        try:
+            await call(adapter)
+        finally:
+            await adapter.close()
+
+    return attempt
+
+
+storage = partial(closing, lambda loaded: loaded.storage("AzureWebJobsStorage"))
+bus = partial(closing, lambda loaded: loaded.service_bus("ServiceBusConnection"))
+
+MEMORY = Telling((Kind.SCALED, "a"), News("1", Kind.SCALED, "a", NOW, "x"), Memory())
+MESSAGE = OutboxMessage("1", "{}")
+WORK = Work("set", "2026-03-01", NOW, NOW)
+ATTEMPTS: dict[str, Attempt] = {
+    "state": storage(TableStateStore, lambda a: a.load("plan-1")),
+    "claims": storage(TableClaims, lambda a: a.take(WORK, "me", NOW)),
+    "queue": storage(StorageQueueReader, lambda a: a.read(StorageQueue("jobs"))),
+    "outbox": storage(lambda c: StorageQueueSender(c, "metrics"), lambda a: a.send([MESSAGE])),
+    "events": storage(TableIngestionStore, lambda a: a.load(STREAM)),
+    "breaker": storage(lambda c: TableBreakerStore(c, "metric_ingest"), lambda a: a.load()),
+    "owners": storage(lambda c: TableOwnershipStore(c, "n", "h", "g"), lambda a: a.owners()),
+    "memories": storage(TableMemories, lambda a: a.remember(MEMORY)),
+    "counts": bus(ServiceBusReader, lambda a: a.read(ServiceBusQueue("jobs"))),
+    "facts": bus(ServiceBusQueueReader, lambda a: a.facts("jobs")),
+    "webhook": tell,
+}
+OVER_AMQP: dict[str, Attempt] = {"batch": send_batch, "hub": read_hub}
+
+
+async def test_no_refusal_tells_a_planted_key(
+    refusing: Refusing, caplog: pytest.LogCaptureFixture
+) -> None:
+    await check(ATTEMPTS, loaded(refusing.port), caplog)
+
+
+async def test_no_failure_to_connect_tells_a_planted_key(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await check(ATTEMPTS | OVER_AMQP, loaded(NOBODY), caplog)
+
+
+async def check(
+    attempts: Mapping[str, Attempt], given: settings.Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    told = await asyncio.gather(*(_failure(attempt, given) for attempt in attempts.values()))
+    for name, text in zip(attempts, told, strict=True):
+        assert text, f"{name} did not fail"
+        for secret in (PLANTED, KEY):
+            assert secret not in text, name
+    assert PLANTED not in caplog.text
+    assert KEY not in caplog.text
+
+
+async def _failure(attempt: Attempt, given: settings.Settings) -> str:
+    """All that could reach a log: the error, what led to it, and its trace."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await attempt(given)
+    except Exception as error:
+        with suppress(RecursionError):
+            return "".join(traceback.format_exception(error)) + repr(error)
+    return ""
+
+
+def test_settings_show_no_secret_of_theirs() -> None:
+    given = loaded(NOBODY)
+    shown = f"{given!r} {given.ingestion!r} {given.notifications!r}"
+    shown += repr(given.storage("AzureWebJobsStorage"))
+    shown += repr(given.service_bus("ServiceBusConnection"))
+    assert PLANTED not in shown
+    assert KEY not in shown
+
+
+@pytest.mark.parametrize(
+    "name", ["AzureWebJobsStorage", "ServiceBusConnection", "WebhookUrl", "BreakerApprovalKey"]
+)
+def test_a_setting_that_is_wrong_is_named_without_its_value(name: str) -> None:
+    found = settings.parse({name: "hunter2"})
+    texts = found[1]
+    with suppress(settings.SettingsError):
+        found[0].storage("AzureWebJobsStorage")
+    try:
+        found[0].service_bus("ServiceBusConnection")
+    except settings.SettingsError as error:
+        texts += error.problems
+    assert "hunter2" not in " ".join(texts)
