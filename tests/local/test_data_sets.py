@@ -1,4 +1,4 @@
-"""Blobs of telemetry through the whole app: events on a storage queue, one message for the day."""
+"""Blobs of telemetry through the whole app: ten events, one message, one processing, one claim."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from local.functions_host import Counts, FunctionsHost
 from local.processing_queues import declare_processing_queues
 from local.system import APP_DIR, shrunk_host_json
 from shared import wiring
+from shared.adapters.claims_table import TableClaims
+from shared.connections import StorageConnection
+from shared.messaging.periods import Period
+from shared.messaging.processing import decode_work, schedule_processing
 from tests.local.polling import until
 from tests.unit.test_settings import SINGLE
 
@@ -58,7 +62,7 @@ async def closed_wiring() -> AsyncIterator[None]:
 
 
 @pytest.mark.usefixtures("closed_wiring")
-async def test_ten_blobs_of_a_day_are_one_message_that_is_due_after_the_day(
+async def test_ten_blobs_of_a_day_are_processed_once_after_the_day(
     azurite: Azurite,
 ) -> None:
     clock = VirtualClock()
@@ -87,7 +91,21 @@ async def test_ten_blobs_of_a_day_are_one_message_that_is_due_after_the_day(
 
             await until(lambda: succeeded(host, "telemetry_arrived") == 10, 30)
             await until(lambda: succeeded(host, "telemetry_poison") == 1, 30)
-        assert namespace.counts("processing", clock()).scheduled == 1
-        clock.advance(timedelta(days=1, hours=2))
-        assert namespace.counts("processing", clock()).scheduled == 0
-        assert namespace.counts("working", clock()).active == 1
+            assert namespace.counts("processing", clock()).scheduled == 1
+            assert "process_dataset" not in host.counts
+            clock.advance(timedelta(days=1, hours=2))
+            await until(lambda: succeeded(host, "process_dataset") == 1, 30)
+            await until(lambda: namespace.counts("working", clock()).active == 0, 30)
+        assert host.counts["process_dataset"].invocations == 1
+    claims = TableClaims(StorageConnection("Storage", azurite.connection_string))
+    work = decode_work(scheduled_for(today))
+    claim = await claims.take(work, "somebody else", today)
+    await claims.close()
+    assert claim.done_at is not None
+    assert claim.holder != "somebody else"
+
+
+def scheduled_for(day: datetime) -> bytes:
+    body = schedule_processing("insights-logs-appevents", Period(), day).body
+    assert isinstance(body, bytes)
+    return body
