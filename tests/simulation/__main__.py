@@ -25,6 +25,7 @@ NAMES = (
     "ingestion_breaker",
     "ingestion_redrive",
     "ingestion_sql",
+    "ingestion_trigger",
     "autoscaling",
     "sending",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -56,6 +57,7 @@ class Rig:
         self.call_seconds = 0.0
         self.seconds = 0.0
         self.handled: list[int] = []
+        self.bad: set[int] = set()
         rule = TripRule(failures_max=5, slow_ratio_max=0.5, slow_seconds=2, throughput_min=4)
         times = BreakerTimes(break_seconds=30, probe_events=2)
         self.guard = BreakerGuard("i1", self.breakers, self, rule, times)
@@ -81,6 +83,8 @@ class Rig:
         self.handled.append(event.sequence)
         if self.handle_error is not None:
             raise self.handle_error
+        if event.sequence in self.bad:
+            raise BadEvent("nonsense")
         message = OutboxMessage(message_id(STREAM, event.sequence), "m")
         return Effect(event.sequence, messages=(message,))
 
@@ -152,6 +156,38 @@ async def test_a_probe_tries_only_a_few_and_opens_again_if_they_fail(rig: Rig) -
         await rig.ingest(16, 25)
     assert (rig.checkpoint, await rig.mode()) == (17, Mode.OPEN)
     assert len(rig.store.rows[STREAM].dead_letters) == 8
+
+
+async def test_one_bad_event_does_not_fail_a_probe(rig: Rig) -> None:
+    await test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(rig)
+    rig.handle_error = DependencyDown("again")
+    for _ in range(6):
+        with pytest.raises(DependencyDown):
+            await rig.ingest(10, 11)
+    rig.wait(60)
+    rig.handle_error, rig.bad = None, {10}
+    await rig.ingest(10, 19)
+    assert (await rig.mode(), rig.checkpoint) == (Mode.CLOSED, 19)
+    assert list(rig.store.rows[STREAM].dead_letters) == [10]
+
+
+async def test_tallies_of_partitions_that_end_at_a_time_are_all_written(rig: Rig) -> None:
+    """An older tally that is written last would take newer failures back."""
+    put, first = rig.breakers.put_tally, asyncio.Event()
+
+    async def slow(tally: Tally) -> None:
+        if not first.is_set():
+            first.set()
+            await asyncio.sleep(0.01)
+        await put(tally)
+
+    rig.breakers.put_tally = slow  # type: ignore[method-assign]
+    rig.handle_error = BadEvent("nonsense")
+    lines = [rig.line(each) for each in ("0", "1")]
+    await asyncio.gather(*[ingest.run(events(0, 1), line) for line in lines])
+    (tally,) = await rig.breakers.tallies(NOW)
+    assert tally.failures == 4
+    assert rig.guard.unwritten == {}
 
 
 async def test_slow_calls_open_it_too(rig: Rig) -> None:

@@ -44,6 +44,7 @@ class BreakerGuard:
     times: BreakerTimes = field(default_factory=BreakerTimes)
     unwritten: dict[datetime, Tally] = field(default_factory=dict)
     current: Tally | None = None
+    writing: bool = False
     looked_at: datetime = LONG_AGO
     """When it looked last, by the store's clock."""
 
@@ -97,10 +98,7 @@ class BreakerGuard:
 
     async def after_batch(self) -> None:
         """Write what was counted, and open the breaker if all instances together say so."""
-        for start, tally in sorted(self.unwritten.items()):
-            await self.store.put_tally(tally)
-            if self.unwritten[start] is tally:  # else it was counted on meanwhile
-                del self.unwritten[start]
+        await self._write()
         seen = await self.store.load()
         tallies = await self.store.tallies(oldest_bucket(seen.read_at, self.rule))
         found = health(tallies, seen.read_at, self.rule, since=seen.breaker.changed_at)
@@ -109,6 +107,22 @@ class BreakerGuard:
         opened = trip(seen.breaker, found.trip_reason, seen.read_at, self.times)
         if await self._won(seen, opened) and opened is not None:
             await self._announce(opened)
+
+    async def _write(self) -> None:
+        """Batches of several partitions end at a time, and an older tally must not come last: who
+        is at it already writes for all."""
+        if self.writing:
+            return
+        self.writing = True
+        try:
+            while self.unwritten:
+                start = min(self.unwritten)
+                tally = self.unwritten[start]
+                await self.store.put_tally(tally)
+                if self.unwritten[start] is tally:  # else it was counted on meanwhile
+                    del self.unwritten[start]
+        finally:
+            self.writing = False
 
     async def after_probe(self, successes: int, failure: str | None) -> None:
         """Report what the probe's events did; without effect from who lost the probe."""

@@ -62,6 +62,10 @@ class Calls:
 
         return counted
 
+    @property
+    def mostly_failed(self) -> bool:
+        return self.failures > self.successes
+
     def fail(self, error: Exception) -> None:
         self.failures += 1
         self.last_error = f"{type(error).__name__}: {error}"
@@ -70,7 +74,8 @@ class Calls:
 async def run(events: Sequence[Event], line: Line) -> None:
     """Account for a batch. Raises what holds the partition, BreakerOpen among it.
 
-    While the breaker probes, events pass a few at a time, each few reported before the next.
+    While the breaker probes, events pass a few at a time, each few reported before the next. A
+    single bad event among them says nothing of what they are handled with.
     """
     left = sorted(events, key=attrgetter("sequence"))
     while left:
@@ -102,7 +107,8 @@ async def _watched(part: Sequence[Event], line: Line, *, probing: bool) -> None:
 async def _told(calls: Calls, line: Line, probing: bool, after: Exception | None = None) -> None:
     try:
         if probing:
-            failure = calls.last_error if calls.failures else None
+            failed = after is not None or calls.mostly_failed
+            failure = calls.last_error if failed else None
             await line.guard.after_probe(calls.successes, failure)
         elif calls.successes or calls.failures:
             line.guard.count(

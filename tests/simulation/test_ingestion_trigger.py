@@ -1,0 +1,315 @@
+"""Functions that a host starts again, in the wrong order, twice at a time, or never: behind the
+breaker, with a tail timer, an outbox, and a dependency that is down for a while."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from itertools import count
+from typing import TypeVar
+
+import pytest
+
+from shared.adapters.ingestion_memory import (
+    MemoryBreakerStore,
+    MemoryHubReader,
+    MemoryIngestionStore,
+)
+from shared.ingestion.accounting import CommitLimits, Writer
+from shared.ingestion.breaker import Breaker, BreakerTimes, Mode
+from shared.ingestion.errors import (
+    AnnouncementFailed,
+    BadEvent,
+    BreakerChanged,
+    BreakerOpen,
+    CommitRefused,
+    DependencyDown,
+    HubUnavailable,
+    StoreUnavailable,
+)
+from shared.ingestion.failure_window import Tally, TripRule
+from shared.ingestion.flows import ingest
+from shared.ingestion.flows.guard import BreakerGuard
+from shared.ingestion.flows.ingest import Line
+from shared.ingestion.flows.process_batch import Consumer
+from shared.ingestion.flows.tail import TailWatch
+from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
+from shared.ingestion.ports import ReadBack, Saved, SeenBreaker, StoredMessage
+from shared.ingestion.survey import Span
+from tests.builders import NOW
+from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
+from tests.simulation.seeds import seeds
+
+T = TypeVar("T")
+PARTITIONS = ("0", "1", "2")
+RULE = TripRule(failures_max=20)
+TIMES = BreakerTimes(break_seconds=10, break_seconds_max=40, probe_events=3, probe_seconds=15)
+RECOVERY_MAX = timedelta(minutes=15)
+LIMITS = CommitLimits(rows_max=12)
+EXPECTED = (
+    Outage,
+    Crash,
+    ExceptionGroup,
+    DependencyDown,
+    HubUnavailable,
+    StoreUnavailable,
+    CommitRefused,
+    BreakerChanged,
+    BreakerOpen,
+)
+
+
+def stream_of(partition_id: str) -> Stream:
+    return Stream("ns", "hub", "$Default", partition_id)
+
+
+async def one_by_one(work: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    for piece in work:
+        await piece()
+
+
+async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
+    return await attempt()
+
+
+class Store(MemoryIngestionStore):
+    """Fails before a call, or loses its reply."""
+
+    async def load(self, stream: Stream) -> Saved:
+        return await unreliable(super().load(stream), StoreUnavailable)
+
+    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+        return await unreliable(super().commit(stream, saved, commit), StoreUnavailable)
+
+    async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        await unreliable(super().sent(stream, messages), StoreUnavailable)
+
+
+class Breakers(MemoryBreakerStore):
+    async def load(self) -> SeenBreaker:
+        return await unreliable(super().load(), StoreUnavailable)
+
+    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
+        return await unreliable(super().replace(seen, breaker), StoreUnavailable)
+
+    async def put_tally(self, tally: Tally) -> None:
+        await unreliable(super().put_tally(tally), StoreUnavailable)
+
+
+class Hub(MemoryHubReader):
+    async def read_back(self, stream: Stream, span: Span) -> ReadBack:
+        return await unreliable(super().read_back(stream, span), HubUnavailable)
+
+    async def last_enqueued(self, stream: Stream) -> int:
+        return await unreliable(super().last_enqueued(stream), HubUnavailable)
+
+
+async def pause_or(error: Exception) -> None:
+    try:
+        await pause()
+    except Outage as outage:
+        raise error from outage
+
+
+async def unreliable(call: Awaitable[T], error: type[Exception]) -> T:
+    """A fault strikes before the call or after it."""
+    try:
+        await pause()
+    except BaseException as before:
+        call.close()  # type: ignore[attr-defined]
+        if isinstance(before, Outage):
+            raise error("before") from before
+        raise
+    answer = await call
+    try:
+        await pause()
+    except Outage as after:
+        raise error("reply lost") from after
+    return answer
+
+
+class World:
+    """A hub that grows, and a host that delivers from it as hosts do."""
+
+    def __init__(self, seed: int, fault_rate: float) -> None:
+        self.scheduler = Scheduler(seed, fault_rate)
+        self.random = self.scheduler.random
+        self.now = NOW
+        self.store = Store(self.clock, LIMITS.rows_max)
+        self.breakers = Breakers(self.clock)
+        self.hub = Hub(read_max=7)
+        self.down = False
+        self.sent: list[str] = []
+        self.told: list[int] = []
+        self.txids = count()
+        self.instances = [BreakerGuard(f"i{n}", self.breakers, self, RULE, TIMES) for n in range(3)]
+        self.positions = dict.fromkeys(PARTITIONS, 0)
+        self.owners = dict.fromkeys(PARTITIONS, self.instances[0])
+        self.watch = TailWatch(one_by_one)
+        self.counts: Counter[str] = Counter()
+
+    def clock(self) -> datetime:
+        return self.now
+
+    def elapsed(self) -> float:
+        return (self.now - NOW).total_seconds()
+
+    # --- ports
+
+    async def handle(self, event: Event) -> Effect:
+        await pause_or(DependencyDown("database"))
+        if self.down:
+            raise DependencyDown("database")
+        if event.body == b"poison":
+            raise BadEvent("poison")
+        name = message_id(stream_of(event.body.decode()), event.sequence)
+        return Effect(event.sequence, messages=(OutboxMessage(name, "m"),))
+
+    async def send(self, messages: Sequence[OutboxMessage]) -> None:
+        await pause_or(DependencyDown("queue"))
+        self.sent += [message.message_id for message in messages]
+
+    async def announce(self, breaker: Breaker) -> None:
+        await pause_or(AnnouncementFailed("webhook"))
+        self.told.append(breaker.epoch)
+
+    def line(self, partition_id: str, guard: BreakerGuard) -> Line:
+        consumer = Consumer(
+            stream_of(partition_id),
+            Writer(guard.instance),
+            self.store,
+            self.hub,
+            self.handle,
+            once,
+            one_by_one,
+            lambda: f"t{next(self.txids)}",
+            LIMITS,
+        )
+        return Line(consumer, guard, self, self.elapsed)
+
+    # --- the host
+
+    def produce(self, partition_id: str) -> None:
+        log = self.hub.events[stream_of(partition_id)]
+        first = len(log)
+        for sequence in range(first, first + self.random.randint(1, 12)):
+            poison = self.random.random() < 0.02
+            body = b"poison" if poison else partition_id.encode()
+            key = self.random.choice([None, "a", "b"])
+            event = Event(sequence, str(sequence), self.now, body, key)
+            self.hub.add(stream_of(partition_id), event)
+
+    def deliver(self, partition_id: str) -> None:
+        """A batch from where the host thinks it is; it may skip, go back, or do it twice."""
+        log = self.hub.events[stream_of(partition_id)]
+        chance = self.random.random()
+        if chance < 0.05 and self.positions[partition_id] > 0:
+            back = self.random.randint(1, 30)
+            self.positions[partition_id] = max(self.positions[partition_id] - back, 0)
+        elif chance < 0.1 and self.store.rows[stream_of(partition_id)].checkpoint:
+            self.positions[partition_id] = min(self.positions[partition_id] + 3, len(log))
+        first = self.positions[partition_id]
+        batch = log[first : first + self.random.randint(1, 15)]
+        if not batch:
+            return
+        if chance > 0.95:
+            self.owners[partition_id] = self.random.choice(self.instances)
+        zombies = [self.random.choice(self.instances)] if chance > 0.9 else []
+        for guard in (self.owners[partition_id], *zombies):
+            self.counts["deliveries"] += 1
+            work = ingest.run(batch, self.line(partition_id, guard))
+            self.scheduler.start(work, self.delivered(partition_id, batch[-1].sequence + 1))
+
+    def delivered(
+        self, partition_id: str, position: int
+    ) -> Callable[[object, BaseException | None], None]:
+        def ended(_result: object, error: BaseException | None) -> None:
+            assert error is None or isinstance(error, EXPECTED), repr(error)
+            self.counts[type(error).__name__] += 1
+            if error is None:
+                self.positions[partition_id] = max(position, self.positions[partition_id])
+
+        return ended
+
+    def look_at_tails(self) -> None:
+        guard = self.random.choice(self.instances)
+
+        def ended(_result: object, error: BaseException | None) -> None:
+            assert error is None or isinstance(error, EXPECTED), repr(error)
+
+        work = self.watch.run(PARTITIONS, lambda partition: self.line(partition, guard))
+        self.scheduler.start(work, ended)
+
+    def run(self, seconds: float, *, produces: bool = True, skips_tail: bool = False) -> None:
+        end = self.now + timedelta(seconds=seconds)
+        next_tail = self.now + timedelta(seconds=5)
+        while self.now < end:
+            self.now += timedelta(seconds=self.random.random() / 2)
+            partition_id = self.random.choice(PARTITIONS)
+            if produces and self.random.random() < 0.3:
+                self.produce(partition_id)
+            if not skips_tail:
+                self.deliver(partition_id)
+            if self.now >= next_tail:
+                self.look_at_tails()
+                next_tail = self.now + timedelta(seconds=5)
+            for _ in range(40):
+                self.scheduler.step()
+        self.scheduler.run_until_idle()
+
+    # --- what must hold
+
+    @property
+    def caught_up(self) -> bool:
+        closed = self.breakers._seen.breaker.mode is Mode.CLOSED
+        return closed and all(self._ends_at(stream_of(each)) for each in PARTITIONS)
+
+    def _ends_at(self, stream: Stream) -> bool:
+        checkpoint, log = self.store.rows[stream].checkpoint, self.hub.events[stream]
+        return not log or (checkpoint is not None and checkpoint.sequence == log[-1].sequence)
+
+    def check(self) -> None:
+        for partition_id in PARTITIONS:
+            stream = stream_of(partition_id)
+            rows, log = self.store.rows[stream], self.hub.events[stream]
+            first = rows.checkpoint.start if rows.checkpoint else len(log)
+            ends = Counter([*rows.effects, *rows.dead_letters])
+            assert ends == Counter(range(first, len(log))), f"{partition_id}: lost or twice"
+            assert rows.gaps == {}, "the hub has everything"
+            poison = {event.sequence for event in log[first:] if event.body == b"poison"}
+            assert set(rows.dead_letters) == poison, "no outage makes a dead letter"
+            assert rows.outbox == {}
+            wanted = {message_id(stream, sequence) for sequence in rows.effects}
+            assert wanted == {name for name in self.sent if name.split(":")[1] == partition_id}
+
+
+def check_seed(seed: int) -> World:
+    world = World(seed, fault_rate=(0.0, 0.01, 0.03)[seed % 3])
+    for down in (False, True, False):
+        world.down = down
+        world.run(40)
+    world.scheduler.fault_rate = 0
+    while not world.caught_up and world.now < NOW + RECOVERY_MAX:
+        world.produce(PARTITIONS[0])  # a probe needs something to try
+        world.run(20, produces=False)
+    world.run(TIMES.announce_seconds + 20, produces=False, skips_tail=True)  # all by the timer
+    world.check()
+    row = world.breakers._seen.breaker
+    assert row.mode is Mode.CLOSED, row
+    assert row.announced_epoch == row.epoch
+    assert set(world.told) == set(range(1, row.epoch + 1))
+    return world
+
+
+@pytest.mark.parametrize("seed", seeds(30))
+def test_every_event_is_accounted_for_once_and_every_message_sent(seed: int) -> None:
+    check_seed(seed)
+
+
+def test_the_breaker_does_open_and_the_host_does_fail() -> None:
+    worlds = [check_seed(seed) for seed in range(6)]
+    counts = sum((world.counts for world in worlds), Counter[str]())
+    assert all(world.told for world in worlds)
+    for kind in ("BreakerOpen", "DependencyDown", "Crash", "StoreUnavailable", "NoneType"):
+        assert counts[kind] > 10, counts
