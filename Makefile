@@ -3,7 +3,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup check test audit run package bench simulate lock clean
+.PHONY: help setup check test audit run package bench simulate soak lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ bench: $(READY) ## measurements as JSON lines; GROUP=decide for one group
 
 simulate: $(READY) ## every seeded simulation; SEEDS=10000, or SEED=7 ONLY=ingestion again
 	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+
+soak: $(READY) ## read an event hub with processes that are killed; ARGUMENTS="--kills 20 --events 5000"
+	@$(BIN)/python -m bench.soak $(ARGUMENTS)
 
 lock: $(READY) ## resolve requirements*.in into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements.in -o requirements.txt

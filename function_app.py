@@ -13,7 +13,7 @@ from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.dashboard.exchange import Reply, Request
 from shared.ingestion.delivery import delivered
-from shared.ingestion.flows import breaker_http, ingest
+from shared.ingestion.flows import breaker_http, dead_letters_http, ingest
 from shared.messaging import arrivals, processing
 from shared.messaging import flows as messaging
 from shared.nightly.flows import night
@@ -225,6 +225,36 @@ async def trend_runs(timer: func.TimerRequest) -> None:
     await wiring_nightly.settler().run_all(settings.nightly.datasets)
 
 
+@ingestion.route("dead-letters", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
+async def dead_letters(req: func.HttpRequest) -> func.HttpResponse:
+    """The events that failed, for who has a key of the app."""
+    return _response(await dead_letters_http.listing(_wanted(req), wiring_ingestion.desk()))
+
+
+@ingestion.route(
+    "dead-letters/{partition}/{sequence}", methods=["GET"], auth_level=func.AuthLevel.FUNCTION
+)
+async def dead_letter(req: func.HttpRequest) -> func.HttpResponse:
+    """One of them, with its error and body."""
+    return _response(await dead_letters_http.show(_wanted(req), wiring_ingestion.desk()))
+
+
+@ingestion.route(
+    "dead-letters/{partition}/{sequence}/redrive",
+    methods=["POST"],
+    auth_level=func.AuthLevel.FUNCTION,
+)
+async def dead_letter_redrive(req: func.HttpRequest) -> func.HttpResponse:
+    """Put one into the pipeline again, exactly once."""
+    return _response(await dead_letters_http.redrive(_wanted(req), wiring_ingestion.desk()))
+
+
+@ingestion.route("dead-letters/purge", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
+async def dead_letters_purge(req: func.HttpRequest) -> func.HttpResponse:
+    """Give up for good what failed long ago."""
+    return _response(await dead_letters_http.purging(_wanted(req), wiring_ingestion.desk()))
+
+
 if settings.ingestion.hub is not None:
     app.register_functions(ingestion)
 
@@ -241,7 +271,16 @@ def _request(request: func.HttpRequest) -> Request:
     return Request(unquote(path), dict(request.params), headers, request.get_body())
 
 
-def _response(reply: Reply | breaker_http.Answer) -> func.HttpResponse:
+def _wanted(req: func.HttpRequest) -> dead_letters_http.Asked:
+    return dead_letters_http.Asked(
+        query=dict(req.params),
+        partition_id=req.route_params.get("partition", ""),
+        sequence=req.route_params.get("sequence", ""),
+        body=req.get_body(),
+    )
+
+
+def _response(reply: Reply | breaker_http.Answer | dead_letters_http.Answer) -> func.HttpResponse:
     return func.HttpResponse(
         reply.body,
         status_code=reply.status,

@@ -15,7 +15,9 @@ from shared.ingestion.accounting import Writer
 from shared.ingestion.azure_monitor import key
 from shared.ingestion.breaker import BreakerTimes
 from shared.ingestion.failure_window import TripRule
+from shared.ingestion.flows import outbox
 from shared.ingestion.flows.attend import Attendant
+from shared.ingestion.flows.dead_letters_http import Desk
 from shared.ingestion.flows.guard import BreakerGuard
 from shared.ingestion.flows.ingest import Line
 from shared.ingestion.flows.metrics import MetricHandler
@@ -141,6 +143,17 @@ def sender() -> StorageQueueSender:
 def redriver() -> Redriver:
     """Puts dead letters into the pipeline again."""
     return Redriver(store(), hub(), handler, retry())
+
+
+def desk() -> Desk:
+    """Who serves people at the dead letters."""
+    return Desk(store(), hub(), redriver(), drain_outbox)
+
+
+async def drain_outbox(of: Stream) -> None:
+    """Send all that commits of a stream left to be sent."""
+    while await outbox.drain(of, store(), sender()):
+        continue
 
 
 def dead_letter_queue(name: str, queue: str) -> ServiceBusDeadLetters:

@@ -54,6 +54,10 @@ NAMES = {
     "breaker_close",
     "breaker_status",
     "breaker_isolate",
+    "dead_letters",
+    "dead_letter",
+    "dead_letter_redrive",
+    "dead_letters_purge",
 }
 STREAM = Stream("shop.servicebus.windows.net", "metrics", "$Default", "3")
 RESOURCE = resource(

@@ -12,7 +12,6 @@ from shared import wiring_ingestion
 from shared.ingestion.cli import words
 from shared.ingestion.errors import NotThere
 from shared.ingestion.flows import dead_letter_view as view
-from shared.ingestion.flows import outbox
 from shared.ingestion.flows.dead_letters import Wanted, chunks, find, older_than, read
 from shared.ingestion.flows.redrive import Done, purge, send_away
 from shared.ingestion.model import FailureKind
@@ -85,8 +84,7 @@ async def _redrive(options: argparse.Namespace) -> Any:
 async def _into_the_pipeline(letters: Sequence[StoredDeadLetter]) -> Done:
     outcome = await wiring_ingestion.redriver().run(letters)
     for stream in {stored.stream for stored in outcome.done}:
-        while await outbox.drain(stream, store(), wiring_ingestion.sender()):
-            continue
+        await wiring_ingestion.drain_outbox(stream)
     return outcome
 
 

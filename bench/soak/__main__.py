@@ -1,0 +1,219 @@
+"""``make soak``: several processes read an event hub while they are killed at random.
+
+For real: Azurite, the AMQP stand-in, ``python -m shared.ingestion run`` as it is. Prints figures
+as one JSON object; the exit code is 1 where anything was lost, doubled or out of order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from azure.eventhub.aio import EventHubProducerClient
+
+from bench.soak.account import Account, read_account
+from bench.soak.fleet import Fleet
+from bench.soak.producer import Producer
+from bench.soak.recovery import RecoveryWatch
+from local.amqp import AmqpStandIn
+from local.amqp.model.properties import HubProperties
+from local.azurite import Azurite
+from shared import wiring, wiring_ingestion
+from shared.adapters.ingestion_table_owners import TableOwnershipStore
+from shared.ingestion.ports import OwnershipStore
+
+SETTINGS = {
+    "OwnershipRenewSeconds": "1",
+    "OwnershipExpireSeconds": "4",
+    "BalancingSeconds": "0.5",
+    "BreakerFailures": "0",  # poison is counted here, not broken at
+    # The app's own rules are not asked for anything, but they are checked.
+    "SubscriptionId": "00000000-0000-0000-0000-000000000001",
+    "ResourceGroup": "soak",
+    "ResourceToScale": "soak",
+    "Topic": "soak",
+    "Subscription": "soak",
+}
+END_SECONDS_MAX = 600
+WARM_UP_SECONDS_MAX = 60
+
+
+@dataclass(slots=True)
+class Soak:
+    """One soak, from empty stores to the account."""
+
+    options: argparse.Namespace
+    chance: random.Random
+    stand_in: AmqpStandIn
+    producer: Producer
+    fleet: Fleet
+    watch: RecoveryWatch
+    owners: OwnershipStore
+    lost_readers: int = 0
+
+    async def run(self) -> tuple[float, list[int]]:
+        """Answers for how long events flowed, and how the processes ended."""
+        for _ in range(self.options.processes):
+            self.fleet.start()
+        await self._until(lambda: bool(self.watch.checkpoints), WARM_UP_SECONDS_MAX, feed=True)
+        began = time.monotonic()
+        for kill in range(self.options.kills):
+            left = self.options.events - self.producer.sent
+            await self.producer.send(left // (self.options.kills - kill))
+            await self._kill()
+            await asyncio.sleep(self.options.interval * self.chance.uniform(0.5, 1.5))
+            _progress(f"{kill + 1} of {self.options.kills} kills, {self.producer.sent} events sent")
+        await self._until(self._complete, END_SECONDS_MAX)
+        seconds = time.monotonic() - began
+        return seconds, await self.fleet.stop()
+
+    async def _kill(self) -> None:
+        victim = self.chance.choice(self.fleet.processes)
+        rows = (await self.owners.owners()).rows
+        self.lost_readers += self.watch.killed(victim.pid, rows)
+        await asyncio.to_thread(self.fleet.kill, victim)
+
+    def _complete(self) -> bool:
+        done = {p: checkpoint.sequence for p, checkpoint in self.watch.checkpoints.items()}
+        partitions = self.stand_in.broker.hub("metrics").partitions
+        return all(done.get(p.id, -1) == self.newest(p.id) for p in partitions)
+
+    def newest(self, partition_id: str) -> int:
+        broker = self.stand_in.broker
+        return (
+            broker.hub("metrics").partition(partition_id).facts(broker.now()).last_sequence_number
+        )
+
+    async def _until(self, done: Any, seconds_max: float, *, feed: bool = False) -> None:
+        deadline = time.monotonic() + seconds_max
+        while not done():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not done within {seconds_max:g} s: {self.watch.checkpoints}")
+            if feed and self.producer.sent == 0:
+                await self.producer.send(100)
+            await asyncio.sleep(0.1)
+
+
+async def soak(options: argparse.Namespace) -> dict[str, Any]:
+    properties = HubProperties(
+        partition_count=options.partitions, consumer_groups=("$Default", "readback")
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        azurite = stack.enter_context(Azurite())
+        stand_in = await stack.enter_async_context(AmqpStandIn())
+        stand_in.broker.declare_hub("metrics", properties)
+        environ = {
+            **SETTINGS,
+            "AzureWebJobsStorage": azurite.connection_string,
+            "EventHubConnection": stand_in.connection_string,
+            "ServiceBusConnection": stand_in.connection_string,
+        }
+        os.environ.update(environ)
+        log_file = Path(tempfile.gettempdir()) / f"soak-{os.getpid()}.log"
+        log = stack.enter_context(log_file.open("wb"))
+        client = EventHubProducerClient.from_connection_string(
+            stand_in.connection_string, eventhub_name="metrics"
+        )
+        producer = Producer(await stack.enter_async_context(client), random.Random(options.seed))
+        result = await _soak(options, stack, stand_in, producer, Fleet(environ, log))
+        account = await read_account(azurite.connection_string)
+        return _figures(options, producer, result, account) | {"log": str(log_file)}
+
+
+async def _soak(
+    options: argparse.Namespace,
+    stack: contextlib.AsyncExitStack,
+    stand_in: AmqpStandIn,
+    producer: Producer,
+    fleet: Fleet,
+) -> Mapping[str, Any]:
+    hub = wiring_ingestion.connection()
+    owners = TableOwnershipStore(
+        wiring.settings().storage(wiring_ingestion.STORAGE), hub.namespace, hub.hub, "$Default"
+    )
+    stack.push_async_callback(wiring.close)
+    stack.push_async_callback(owners.close)
+    streams = [wiring_ingestion.stream(str(n)) for n in range(options.partitions)]
+    chance = random.Random(options.seed + 1)
+    watch = RecoveryWatch(wiring_ingestion.store(), streams, lambda _id: -1)
+    run = Soak(options, chance, stand_in, producer, fleet, watch, owners)
+    watch.newest_of = run.newest
+    watching = asyncio.create_task(watch.run())
+    try:
+        running = asyncio.create_task(run.run())
+        await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            running.cancel()
+            watching.result()
+        seconds, codes = await running
+    finally:
+        watching.cancel()
+        await fleet.stop()
+    return {"seconds": seconds, "exit_codes": codes, "lost_readers": run.lost_readers,
+            "recovery": watch.seconds}  # fmt: skip
+
+
+def _figures(
+    options: argparse.Namespace, producer: Producer, result: Mapping[str, Any], account: Account
+) -> dict[str, Any]:
+    verdict = account.verdict(producer.good, producer.poison)
+    recovery = sorted(result["recovery"])
+    return {
+        "ok": not any(verdict.values()) and not any(result["exit_codes"]),
+        "events": producer.sent,
+        "kills": options.kills,
+        "processes": options.processes,
+        "partitions": options.partitions,
+        "seed": options.seed,
+        "seconds": round(result["seconds"], 1),
+        "events_per_second": round(producer.sent / result["seconds"]),
+        "partitions_that_lost_their_reader": result["lost_readers"],
+        "recovery_seconds": {
+            "count": len(recovery),
+            "p50": round(statistics.median(recovery), 2) if recovery else None,
+            "max": round(recovery[-1], 2) if recovery else None,
+        },
+        "dead_letters": account.dead_letters,
+        "sent_again": account.sent_again,
+        **verdict,
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
+    parser.add_argument("--kills", type=int, default=200, help="default: %(default)s")
+    parser.add_argument("--events", type=int, default=100_000, help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=1, help="of events and kills (%(default)s)")
+    parser.add_argument("--processes", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--partitions", type=int, default=4, help="default: %(default)s")
+    parser.add_argument("--interval", type=float, default=4, help="seconds between two kills, "
+                        "give or take half of it (%(default)s)")  # fmt: skip
+    return parser
+
+
+def _progress(text: str) -> None:
+    sys.stderr.write(f"\r{text} ")
+    sys.stderr.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    figures = asyncio.run(soak(_parser().parse_args(arguments)))
+    sys.stderr.write("\n")
+    print(json.dumps(figures, indent=2))
+    return 0 if figures["ok"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

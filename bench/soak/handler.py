@@ -1,0 +1,25 @@
+"""What the processes of a soak do with events: each leaves a trace of itself in the store."""
+
+from __future__ import annotations
+
+import json
+
+from shared.ingestion.model import Effect, Event, OutboxMessage, Stream, message_id
+from shared.ingestion.ports import Handler
+
+POISON = b"poison "
+SENT_EVERY = 20
+"""One in so many events leads to a message too."""
+
+
+def handler_of(stream: Stream) -> Handler:
+    async def handle(event: Event) -> Effect:
+        if event.body.startswith(POISON):
+            raise ValueError("poison")
+        messages: tuple[OutboxMessage, ...] = ()
+        if event.sequence % SENT_EVERY == 0:
+            identity = message_id(stream, event.sequence)
+            messages = (OutboxMessage(identity, json.dumps({"id": identity})),)
+        return Effect(event.sequence, event.body.decode(), messages)
+
+    return handle

@@ -1,0 +1,63 @@
+"""How long partitions stand still after their reader was killed, seen from the store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from shared.ingestion.balancing import Ownership
+from shared.ingestion.model import Checkpoint, Stream
+from shared.ingestion.ports import IngestionStore
+
+POLL_SECONDS = 0.1
+
+
+@dataclass(slots=True)
+class _Waiting:
+    killed_at: float
+    owner: str
+
+
+@dataclass(slots=True)
+class RecoveryWatch:
+    """A partition has recovered when somebody else commits. Only those are timed that have events
+    left to commit, for the others have nothing to recover for."""
+
+    store: IngestionStore
+    streams: Sequence[Stream]
+    newest_of: Callable[[str], int]
+    seconds: list[float] = field(default_factory=list)
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
+    _waiting: dict[str, _Waiting] = field(default_factory=dict)
+
+    def killed(self, pid: int, owners: Sequence[Ownership]) -> int:
+        """Answers how many partitions lost their reader."""
+        lost = [row for row in owners if f"-{pid}-" in row.owner]
+        for row in lost:
+            self._waiting.setdefault(row.partition_id, _Waiting(time.monotonic(), row.owner))
+        return len(lost)
+
+    async def run(self) -> None:
+        while True:
+            for stream in self.streams:
+                await self._look(stream)
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _look(self, stream: Stream) -> None:
+        checkpoint = (await self.store.load(stream)).checkpoint
+        partition_id = stream.partition_id
+        before = self.checkpoints.get(partition_id)
+        if checkpoint is not None:
+            assert before is None or checkpoint.sequence >= before.sequence, "it went back"
+            assert before is None or checkpoint.epoch >= before.epoch, "an old epoch committed"
+            self.checkpoints[partition_id] = checkpoint
+        waiting = self._waiting.get(partition_id)
+        if waiting is None:
+            return
+        if checkpoint is not None and checkpoint.owner != waiting.owner:
+            self.seconds.append(time.monotonic() - waiting.killed_at)
+            del self._waiting[partition_id]
+        elif checkpoint is not None and checkpoint.sequence == self.newest_of(partition_id):
+            waiting.killed_at = time.monotonic()  # nothing to commit yet
