@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import azure.functions as func
 
-from shared import wiring, wiring_ingestion, wiring_nightly, wiring_notifications
+from shared import wiring, wiring_dashboard, wiring_ingestion, wiring_nightly, wiring_notifications
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.dashboard.exchange import Reply, Request
@@ -137,15 +137,19 @@ async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
     """The page."""
     from shared.dashboard.page import page  # noqa: PLC0415  for who looks at it only
 
-    return _response(await page(wiring.board(), _request(req)))
+    return _response(await page(wiring_dashboard.board(), _request(req)))
 
 
 @app.route("resources/{name?}/{view?}", methods=["GET"])
 async def resources(req: func.HttpRequest) -> func.HttpResponse:
     """What is scaled, as JSON: resources, resources/NAME, …/decisions, …/history."""
-    from shared.dashboard import board  # noqa: PLC0415
+    return await _read(req)
 
-    return _response(await board.read(wiring.board(), _request(req)))
+
+@app.route("trends", methods=["GET"])
+async def trends(req: func.HttpRequest) -> func.HttpResponse:
+    """Event trends as the nightly job found them."""
+    return await _read(req)
 
 
 @app.route("resources/{name}/override", methods=["POST"])
@@ -154,7 +158,7 @@ async def override(req: func.HttpRequest) -> func.HttpResponse:
     from shared.dashboard import board  # noqa: PLC0415
 
     asked, name = _request(req), req.route_params["name"]
-    return _response(await board.say(wiring.board(), name, asked, uuid4().hex))
+    return _response(await board.say(wiring_dashboard.board(), name, asked, uuid4().hex))
 
 
 @ingestion.event_hub_message_trigger(
@@ -177,6 +181,12 @@ async def ingest_tail(timer: func.TimerRequest) -> None:
     """Find what nobody delivered, and send what an instance left behind."""
     partition_ids = await wiring_ingestion.hub().partition_ids()
     await wiring_ingestion.tail_watch().run(partition_ids, wiring_ingestion.line)
+
+
+@ingestion.route("breakers", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
+async def breakers(req: func.HttpRequest) -> func.HttpResponse:
+    """The circuit breakers, with a link to close one that is open."""
+    return await _read(req)
 
 
 @ingestion.route("breakers/{name}", methods=["GET"], auth_level=func.AuthLevel.ANONYMOUS)
@@ -263,6 +273,12 @@ if settings.processing_period_hours:
 
 if settings.nightly.submitter:
     app.register_functions(nightly)
+
+
+async def _read(req: func.HttpRequest) -> func.HttpResponse:
+    from shared.dashboard import board  # noqa: PLC0415
+
+    return _response(await board.read(wiring_dashboard.board(), _request(req)))
 
 
 def _request(request: func.HttpRequest) -> Request:

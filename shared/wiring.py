@@ -23,7 +23,6 @@ from shared.settings_ingestion import EVENT_HUB
 if TYPE_CHECKING:
     from shared.adapters.ingestion_table_breaker import TableBreakerStore
     from shared.autoscaling.ports import CapacityControl, MetricReader, Permissions, StateStore
-    from shared.dashboard.board import Board
     from shared.messaging.flows.check_queues import CheckOnce
     from shared.messaging.flows.send import BatchSender
     from shared.messaging.ports import ClaimStore, Recompute
@@ -105,15 +104,6 @@ def memories() -> Memories:
     return TableMemories(settings().storage("AzureWebJobsStorage"))
 
 
-@cache
-def board() -> Board:
-    """What the page and the JSON endpoints show."""
-    from shared.dashboard.board import Board  # noqa: PLC0415  heavy to import
-    from shared.dashboard.recent import RecentLog  # noqa: PLC0415
-
-    return Board(resources(), store(), RecentLog(store()))
-
-
 def periods() -> Sequence[Period]:
     """The kinds of period that data sets are processed by. Raises SettingsError."""
     return _periods(settings())
@@ -172,7 +162,6 @@ async def close() -> None:
     if processing_sender.cache_info().currsize:
         await processing_sender().link.close()
     processing_sender.cache_clear()
-    board.cache_clear()
     herald.cache_clear()
     for end in before_closing:
         await end()

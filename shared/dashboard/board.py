@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,6 +22,9 @@ from shared.dashboard.recent import RecentLog
 POINTS_MAX = 360
 HOURS_MAX = 72
 LINES_MAX = 1000
+PANEL_SECONDS_MAX = 8
+log = logging.getLogger(__name__)
+
 Panel = Callable[[], Awaitable[Any]]
 
 
@@ -46,7 +51,7 @@ async def read(board: Board, request: Request) -> Reply:
 async def _read(board: Board, request: Request) -> Any:
     head, *rest = request.path.strip("/").split("/")
     if head in board.panels and not rest:
-        return await board.panels[head]()
+        return await shown_panel(board.panels[head])
     if head != "resources" or len(rest) > 2:
         known = ", ".join(["resources", *board.panels])
         raise Refused(404, f"{request.path[:100]!r} is not here; known: {known}")
@@ -62,6 +67,16 @@ async def _read(board: Board, request: Request) -> Any:
     if view:
         raise Refused(404, f"{view[:50]!r} is not here; known: decisions, history")
     return await status.one(resource, board.store)
+
+
+async def shown_panel(panel: Panel) -> Any:
+    """What it shows, or why it cannot: one that fails must not hide the others."""
+    try:
+        async with asyncio.timeout(PANEL_SECONDS_MAX):
+            return await panel()
+    except Exception as error:
+        log.warning("[panel_failed] %s: %s", type(error).__name__, error)
+        return {"error": f"cannot be shown now: {type(error).__name__}"}
 
 
 async def history(board: Board, resource: Resource, hours: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared.autoscaling.flows import status
-from shared.dashboard.board import HOURS_MAX, Board, history
+from shared.dashboard.board import HOURS_MAX, Board, history, shown_panel
 from shared.dashboard.exchange import GUARDED, Refused, Reply, Request, refused
 
 HERE = Path(__file__).parent
@@ -27,7 +27,7 @@ async def page(board: Board, request: Request) -> Reply:
         return refused(error)
     shown = {
         "resources": [await _card(board, name, hours) for name in board.resources],
-        "panels": {name: await panel() for name, panel in board.panels.items()},
+        "panels": {name: await shown_panel(panel) for name, panel in board.panels.items()},
         "hours": hours,
     }
     if "live" in request.query:
@@ -74,7 +74,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"clock": _clock, "minutes": _minutes, "number": _number}
+    environment.filters |= {"clock": _clock, "day": _day, "minutes": _minutes, "number": _number}
     return environment
 
 
@@ -85,6 +85,10 @@ def _text(name: str) -> str:
 
 def _clock(text: str) -> str:
     return datetime.fromisoformat(text).strftime("%H:%M:%S")
+
+
+def _day(text: str) -> str:
+    return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M")
 
 
 def _minutes(value: float) -> str:

@@ -38,6 +38,7 @@ NAMES = {
     "dashboard",
     "resources",
     "override",
+    "trends",
 }
 ONCE_A_YEAR = "0 0 0 1 1 *"
 BACKLOG = f"{profile.TOPIC}-{profile.SUBSCRIPTION}-backlog"

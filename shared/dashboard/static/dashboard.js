@@ -93,7 +93,52 @@
     return values.map(value => { if (value !== null) { last = value; since = 0; } else if (++since > 4) last = null; return last; });
   }
 
-  const drawAll = () => document.querySelectorAll(".card[data-resource]").forEach(draw);
+  // --- trends: raw and adjusted with its band, the sampling rate beneath, alarms marked ---------
+
+  function drawTrend(place) {
+    const days = JSON.parse(place.previousElementSibling.querySelector("script").textContent);
+    for (const old of charts.get(place) || []) old.destroy();
+    if (days.length < 2) return charts.set(place, []);
+    const times = days.map(day => Date.parse(day.date) / 1000);
+    const column = name => days.map(day => day[name]);
+    const alarms = plot => {
+      const { ctx } = plot;
+      ctx.fillStyle = css("--bad");
+      days.forEach((day, n) => {
+        if (!day.verdict.includes("lost")) return;
+        const x = plot.valToPos(times[n], "x", true), y = plot.valToPos(day.adjusted, "y", true);
+        ctx.beginPath(); ctx.arc(x, y, 5 * devicePixelRatio, 0, 7); ctx.fill();
+      });
+    };
+    const plain = { width: 0, stroke: "transparent", points: { show: false } };
+    const top = trendChart(place, "per day", [
+      { ...plain, label: "low" }, { ...plain, label: "high" },
+      { label: "adjusted" }, { label: "raw", stroke: css("--soft"), dash: [4, 4] },
+    ], [times, column("low"), column("high"), column("adjusted"), column("raw")], {
+      bands: [{ series: [2, 1], fill: css("--area") }], hooks: { draw: [alarms] }, height: 140,
+    });
+    const rate = trendChart(place, "sampling rate, %", [{ label: "rate", stroke: css("--warn") }], [times, column("sampling_rate")], { last: true, height: 100 });
+    charts.set(place, [top, rate]);
+  }
+
+  function trendChart(place, title, series, data, more) {
+    const [x, y] = axes(true);
+    x.values = (_, splits) => splits.map(at => more.last ? new Date(at * 1000).toISOString().slice(5, 10) : "");
+    x.size = more.last ? 28 : 8;
+    return new uPlot({
+      title, width: Math.max(place.clientWidth, 280), height: more.height, axes: [x, y], bands: more.bands, hooks: more.hooks || {},
+      scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
+      tzDate: at => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+      cursor: { sync: { key: `trend-${[...document.querySelectorAll(".trend")].indexOf(place)}` } },
+      series: [{ label: "on", value: (_, at) => at === null ? "" : new Date(at * 1000).toISOString().slice(0, 10) },
+        ...series.map(one => ({ width: 1.5, stroke: css("--main"), points: { show: false }, value: (_, value) => value === null ? "" : short(value), ...one }))],
+    }, data, place);
+  }
+
+  function drawAll() {
+    document.querySelectorAll(".card[data-resource]").forEach(draw);
+    document.querySelectorAll(".charts.trend").forEach(drawTrend);
+  }
 
   // --- news: the page is fetched again, and what lives in it is exchanged ----------------------
 

@@ -1,0 +1,36 @@
+"""Event trends as the nightly job wrote them into the table ``Trends``."""
+
+from __future__ import annotations
+
+import logging
+from datetime import date
+
+from shared.adapters.table import Table
+from shared.connections import StorageConnection
+from shared.sampling.trend_rows import Trend, trend_of
+
+TABLE_NAME = "Trends"
+ROWS_MAX = 5000
+
+log = logging.getLogger(__name__)
+
+
+class TableTrends:
+    """Reads only."""
+
+    def __init__(self, connection: StorageConnection) -> None:
+        self._table = Table(connection, TABLE_NAME)
+
+    async def since(self, first: date) -> list[Trend]:
+        """The days from then on; a row that is not understood hides no other."""
+        query, parameters = "RowKey ge @first", {"first": first.isoformat()}
+        found = []
+        for row in await self._table.rows(query, parameters, ROWS_MAX):
+            try:
+                found.append(trend_of(row))
+            except (KeyError, TypeError, ValueError) as error:
+                log.warning("[trend_not_understood] %s: %s", row["PartitionKey"], error)
+        return found
+
+    async def close(self) -> None:
+        await self._table.close()

@@ -1,0 +1,55 @@
+"""What the page and the JSON endpoints show, each panel only where there is something to see."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from shared import wiring, wiring_ingestion
+from shared.dashboard import panels
+from shared.dashboard.board import Board, Panel
+from shared.dashboard.recent import RecentLog
+from shared.ingestion.flows.dead_letters import Wanted, find
+
+DEAD_LETTERS_SHOWN = 50
+TREND_DAYS = 60
+STORAGE = "AzureWebJobsStorage"
+
+
+@cache
+def board() -> Board:
+    found: dict[str, Panel] = {"trends": _trends}
+    if wiring.settings().ingestion.hub:
+        found |= {"breakers": _breakers, "dead-letters": _dead_letters}
+    return Board(wiring.resources(), wiring.store(), RecentLog(wiring.store()), found)
+
+
+async def _breakers() -> list[dict[str, Any]]:
+    attendant = wiring_ingestion.attendant()
+    seen = await attendant.breakers.load()
+    link = attendant.link(seen.breaker, seen.read_at)
+    return [panels.breaker(attendant.name, seen.breaker, link)]
+
+
+async def _dead_letters() -> list[dict[str, Any]]:
+    letters = await find(wiring_ingestion.store(), Wanted(), DEAD_LETTERS_SHOWN)
+    return [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
+
+
+async def _trends() -> list[dict[str, Any]]:
+    from shared.adapters.trends_table import TableTrends  # noqa: PLC0415  heavy to import
+
+    trends = TableTrends(wiring.settings().storage(STORAGE))
+    try:
+        since = wiring.now().date() - timedelta(days=TREND_DAYS)
+        return panels.trends(await trends.since(since))
+    finally:
+        await trends.close()
+
+
+async def close() -> None:
+    board.cache_clear()
+
+
+wiring.before_closing.append(close)
