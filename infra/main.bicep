@@ -96,6 +96,7 @@ module storage 'modules/storage.bicep' = {
     tags: tags
     principalId: identity.properties.principalId
     telemetryQueue: chosen.TelemetryQueue
+    readsTelemetry: !empty(chosen.TrendsSubmitter)
   }
 }
 

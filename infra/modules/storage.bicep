@@ -1,4 +1,5 @@
-// Two accounts: the app's own, and one for telemetry, which the app's identity cannot read.
+// Two accounts: the app's own, and one for telemetry, which the app's identity can read only where
+// it starts the nightly job.
 
 param appAccount string
 param telemetryAccount string
@@ -7,6 +8,9 @@ param location string
 param tags object
 param principalId string
 param telemetryQueue string
+
+@description('The nightly job is started by the app, which looks what has come in.')
+param readsTelemetry bool
 
 var packageContainerName = 'app-package'
 var undeliveredContainerName = 'undelivered-events'
@@ -93,6 +97,18 @@ resource assignments 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
     }
   }
 ]
+
+var blobReader = '2a2b9908-6ea1-4ae2-8e65-a410df84e7d1'
+
+resource mayReadTelemetry 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (readsTelemetry) {
+  name: guid(telemetry.id, principalId, blobReader)
+  scope: telemetry
+  properties: {
+    principalId: principalId
+    principalType: 'ServicePrincipal'
+    roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', blobReader)
+  }
+}
 
 output appAccountName string = app.name
 output packageContainer string = packageContainerName

@@ -218,6 +218,7 @@ def test_every_role_is_given_on_one_resource_and_none_on_a_group_or_subscription
     scopes = {(file, str(scope)) for file, _, scope in assignments()}
     assert scopes == {
         ("storage", "app"),
+        ("storage", "telemetry"),
         ("monitoring", "insights"),
         ("plan_role", "target"),
         ("service_bus", "bus::watched"),
