@@ -29,7 +29,7 @@ var tableNames = [
   'Checkpoints'
   'Ownership'
   'Breaker'
-  'Notifications'
+  'Notifications', 'Trends'
   'TrendRuns'
 ]
 
