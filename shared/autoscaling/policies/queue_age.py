@@ -10,9 +10,11 @@ from typing import ClassVar
 from shared.autoscaling.model import Observation, Policy, Recommendation
 from shared.autoscaling.policies.arrivals import infer
 from shared.autoscaling.policies.checks import fraction, number, text
-from shared.autoscaling.policies.outlook import ORDER_AHEAD_STEPS, Outlook
+from shared.autoscaling.policies.outlook import ORDER_AHEAD_STEPS, RETURN_TRIP, Outlook
 
 PATIENCE_STEPS_MIN = 5.0
+PATIENCE_STEPS = 4.0
+"""Per unit of switch cost: in so many what waits is to be done, after letting go."""
 AGE_SHARE_MIN = 0.8
 """However little is known of the rate."""
 ROUNDING = 1e-9
@@ -40,7 +42,10 @@ class QueueAge:
       2κ·(n - ordered) + idle + P·late over D + 4 minutes is least. An order under way is replaced
       only if that leaves less late than waiting for it;
     - in, where nothing is under way and the queue runs empty, q + λ ≤ n: to
-      ⌈λ + q/T - min(½, L·λ/T)⌉ with T = max(5, 4κ) minutes.
+      ⌈λ + q/T - f⌉ with T = max(5, 4κ) minutes. The last instance stays where it would be busy
+      for a share of more than f = min(½, L·λ / (L·λ + 8κ)) of its time: without it the backlog may
+      grow to L·λ before it has to come back, in which it saves (1 - f)·L·λ/f, four return trips
+      of 2κ. Four, not one, for arrivals vary and fill the backlog sooner.
 
     D, μ, L, κ and P are ``seen.service`` and ``seen.goal``. As long as μ is not known,
     ``until_known`` decides. Own work; how it was found and what it was compared with stands in
@@ -53,15 +58,15 @@ class QueueAge:
     """It plans in steps of this; κ and P are in instance-steps. Shorter where all is faster."""
     age_share: float = 0.95
     """How much of the age limit to make use of."""
-    patience: float = 4.0
-    """Steps of expected stay per unit of switch cost, when letting go."""
+    caution: float = 4.0
+    """Letting an instance go must promise to save so many return trips."""
     busy_share: float = 0.5
-    """The last instance stays where it would be busy for this share of its time."""
+    """The last instance stays where it would be busy for this share of its time, or less."""
     follows_course: ClassVar[bool] = True
     """Of the samples the newest alone is varied, to tell what would have changed a decision."""
     tunable: ClassVar[Mapping[str, tuple[float, float]]] = {
         "age_share": (0.8, 1.0),
-        "patience": (1.0, 8.0),
+        "caution": (1.0, 8.0),
         "busy_share": (0.2, 0.8),
     }
 
@@ -80,7 +85,7 @@ class QueueAge:
             *text("metric", self.metric),
             *number("step_seconds", self.step_seconds, at_least=0.1, at_most=600),
             *fraction("age_share", self.age_share),
-            *number("patience", self.patience, at_least=0, at_most=1000),
+            *number("caution", self.caution, at_least=0, at_most=1000),
             *number("busy_share", self.busy_share, at_least=0, at_most=1),
         ]
         if not callable(self.until_known):
@@ -186,8 +191,8 @@ class _Choice:
     def _in(self) -> Recommendation:
         seen, outlook = self.seen, self.outlook
         rate = outlook.arrivals.rate
-        patience = max(PATIENCE_STEPS_MIN, self.policy.patience * seen.goal.switch_cost)
-        busy_share = min(self.policy.busy_share, len(outlook.arrivals.recent) * rate / patience)
+        patience = max(PATIENCE_STEPS_MIN, PATIENCE_STEPS * seen.goal.switch_cost)
+        busy_share = self._busy_share(len(outlook.arrivals.recent) * rate)
         wanted = ceil(rate + outlook.backlog / patience - busy_share - ROUNDING)
         wanted = max(wanted, seen.limits.minimum)
         if wanted >= seen.capacity:
@@ -197,6 +202,11 @@ class _Choice:
             f"the queue runs empty at {self._flow()}; for the next {self._time(patience)} "
             f"{_instances(wanted)} will do, more would be idle {1 - busy_share:.0%} of the time",
         )
+
+    def _busy_share(self, buffer: float) -> float:
+        """The last instance stays where it would be busy for more of its time."""
+        trips = self.policy.caution * RETURN_TRIP * self.seen.goal.switch_cost
+        return min(self.policy.busy_share, buffer / (buffer + trips)) if buffer > 0.0 else 0.0
 
     def _time(self, steps: float) -> str:
         """In minutes, or in seconds where it plans in seconds."""
