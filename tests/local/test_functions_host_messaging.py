@@ -14,7 +14,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,16 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.storage.blob.aio import ContainerClient
 
+from local import profile
 from local.amqp.administration import ServiceBusStandIn, service_bus
 from local.amqp.model.properties import HubProperties, QueueProperties
 from local.azurite import Azurite
-from local.functions_host import FunctionsHost
+from local.functions_host import Counts, FunctionsHost
 from local.functions_host.event_hub_listener import CONTAINER
+from local.system import APP_DIR, declare_entities
+from shared import wiring
+from shared.messaging.periods import Period
+from shared.messaging.processing import schedule_processing
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
 from tests.local.polling import POLL_SECONDS, until
 
@@ -261,3 +266,35 @@ def check_told(entry: dict[str, Any]) -> None:
     context = told["PartitionContext"]
     assert (context["PartitionId"], context["EventHubName"]) == ("1", "telemetry")
     assert context["ConsumerGroup"] == "$Default"
+
+
+ONCE_A_YEAR = "0 0 0 1 1 *"
+
+
+async def test_the_apps_own_processing_runs_once_for_a_message_that_was_sent_twice(
+    azurite: Azurite,
+) -> None:
+    async with service_bus() as bus:
+        declare_entities(bus)
+        settings = {
+            **profile.settings(
+                1, azurite.connection_string, bus.connection_string, "https://127.0.0.1:9"
+            ),
+            "MetricCollectorSchedule": ONCE_A_YEAR,
+            "ReconcilerSchedule": ONCE_A_YEAR,
+            "ProcessingPeriodHours": "24",
+        }
+        due = schedule_processing("sales", Period(), datetime(2026, 3, 1, tzinfo=UTC))
+        assert isinstance(due.body, bytes)
+        one = ServiceBusMessage(due.body, message_id=due.message_id, session_id=due.session_id)
+        async with FunctionsHost(APP_DIR, settings=settings) as host:
+            client = ServiceBusClient.from_connection_string(bus.connection_string)
+            async with client, client.get_queue_sender(profile.PROCESSING_QUEUE) as sender:
+                await sender.send_messages([one, one])
+            await until(lambda: host.counts.get("process_dataset") is not None, SECONDS_MAX)
+            broker = bus.amqp.broker
+            working = broker.namespace.store(profile.WORKING_QUEUE)
+            await until(lambda: len(working) == 0, SECONDS_MAX)
+        await wiring.close()
+    assert host.counts["process_dataset"] == Counts(invocations=1, failures=0)
+    forget_open_sockets()
