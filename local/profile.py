@@ -10,6 +10,7 @@ from local.stand_ins.plans import PlanId
 PLAN = PlanId("00000000-0000-0000-0000-000000000001", "local", "workers")
 TOPIC, SUBSCRIPTION = "orders", "billing"
 PROCESSING_QUEUE, WORKING_QUEUE = "processing", "working"
+HUB, CONSUMER_GROUPS = "metrics", ("$Default", "readback")
 
 MINIMUM_CAPACITY, MAXIMUM_CAPACITY = 1, 20
 DEAD_TIME_MINUTES = 3.0
@@ -56,6 +57,17 @@ def settings(
         "FailureHoldSeconds": "1",
         "ArmPollingSeconds": "0.1",
         "ArmTimeoutSeconds": "5",
+    }
+
+
+def ingestion(event_hubs: str) -> dict[str, str]:
+    """App settings for the event hub, which nothing of the demo writes to: that is left to you."""
+    listening, reading_back = CONSUMER_GROUPS
+    return {
+        "EventHubConnection": event_hubs,
+        "EventHubName": HUB,
+        "EventHubConsumerGroup": listening,
+        "EventHubReadBackConsumerGroup": reading_back,
     }
 
 

@@ -15,6 +15,7 @@ from azure.storage.queue.aio import QueueServiceClient
 
 from local import profile
 from local.amqp.administration import ServiceBusStandIn, service_bus
+from local.amqp.model.properties import HubProperties
 from local.azurite import Azurite
 from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, read_host_json
@@ -154,7 +155,7 @@ async def local_system(
         arm = await stack.enter_async_context(_arm(plan, traffic))
         settings = profile.settings(
             rate, azurite.connection_string, bus.connection_string, arm.base_url
-        )
+        ) | profile.ingestion(bus.connection_string)
         host = None
         if with_host:
             stack.push_async_callback(wiring.close)
@@ -200,11 +201,13 @@ def shrunk_host_json() -> HostConfig:
 
 
 def declare_entities(bus: ServiceBusStandIn) -> None:
-    """What the demo watches, and the queues that data sets are processed by."""
+    """What the demo watches, the queues that data sets are processed by, and an event hub."""
     namespace = bus.amqp.namespace
     namespace.declare_topic(profile.TOPIC)
     namespace.declare_subscription(profile.TOPIC, profile.SUBSCRIPTION)
     declare_processing_queues(namespace, profile.PROCESSING_QUEUE, profile.WORKING_QUEUE)
+    hub = HubProperties(partition_count=2, consumer_groups=profile.CONSUMER_GROUPS)
+    bus.amqp.broker.declare_hub(profile.HUB, hub)
 
 
 def _traffic(workload: Workload, seconds: StartableClock, bus: ServiceBusStandIn) -> Traffic:
