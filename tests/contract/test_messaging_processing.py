@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from local.amqp import AmqpStandIn, VirtualClock
@@ -61,20 +62,23 @@ class Town:
         self.sender = batch_sender(self.connection, "processing", self.clock)
 
     async def process(self, *datasets: str) -> list[str]:
-        """All that has come to the working queue for these; answers the ids of the messages."""
-        ids = await asyncio.gather(*map(self._process, datasets))
-        return [each for found in ids for each in found]
+        """All that has come to the working queue, which is of these; answers the messages' ids."""
+        ids, expected = list[str](), self.waiting
 
-    async def _process(self, dataset: str) -> list[str]:
-        ids: list[str] = []
-        async with self.client.get_queue_receiver("working", session_id=dataset) as receiver:
-            for message in await receiver.receive_messages(10, max_wait_time=0.5):
-                work = decode_work(b"".join(message.body))
-                holder = str(message.sequence_number)
-                await process_dataset.run(work, holder, self.claims, self.recompute, self.clock)
-                await receiver.complete_message(message)
-                ids.append(str(message.message_id))
-        return ids
+        async def work_on(dataset: str) -> None:
+            async with self.client.get_queue_receiver("working", session_id=dataset) as receiver:
+                while len(ids) < expected:
+                    for message in await receiver.receive_messages(10, max_wait_time=0.1):
+                        await self._process(message)
+                        await receiver.complete_message(message)
+                        ids.append(str(message.message_id))
+
+        await asyncio.gather(*map(work_on, datasets))
+        return sorted(ids)
+
+    async def _process(self, message: ServiceBusReceivedMessage) -> None:
+        work, holder = decode_work(b"".join(message.body)), str(message.sequence_number)
+        await process_dataset.run(work, holder, self.claims, self.recompute, self.clock)
 
     @property
     def waiting(self) -> int:
