@@ -1,4 +1,4 @@
-"""The commands of docs/messaging.md do what the page says."""
+"""What the pages tell people to enter does what they say."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+
+from shared.messaging.arrivals import decode_arrival
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "messaging.md").read_text(encoding="utf-8")
 START, SEND = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 (SAID,) = re.findall(r"```\n(2 of 2.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_event_by_hand_of_the_operations_page_is_one_of_that_day() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    (event,) = re.findall(r"az storage message put .*? --content '(.*?)'", page, re.DOTALL)
+    arrival = decode_arrival(event)
+    assert arrival.container == "insights-logs-appevents"
+    assert arrival.observed_at == datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @pytest.fixture
