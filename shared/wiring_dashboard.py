@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -40,12 +41,9 @@ async def _dead_letters() -> list[dict[str, Any]]:
 async def _trends() -> list[dict[str, Any]]:
     from shared.adapters.trends_table import TableTrends  # noqa: PLC0415  heavy to import
 
-    trends = TableTrends(wiring.settings().storage(STORAGE))
-    try:
-        since = wiring.now().date() - timedelta(days=TREND_DAYS)
-        return panels.trends(await trends.since(since))
-    finally:
-        await trends.close()
+    since = wiring.now().date() - timedelta(days=TREND_DAYS)
+    async with aclosing(TableTrends(wiring.settings().storage(STORAGE))) as table:
+        return panels.trends(await table.since(since))
 
 
 async def close() -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from datetime import datetime, timedelta
 
-from shared import wiring
+from shared import wiring, wiring_ingestion
 from shared.autoscaling.flows import news
 from shared.ingestion.announcement import closing
+from shared.ingestion.flows import news as failed_events
 from shared.notifications import flow
 from shared.notifications.ports import Observed, Source
 from shared.notifications.telling import Patience
+from shared.sampling.alarms import alarms
+
+TREND_DAYS = timedelta(days=7)
 
 
 async def notify() -> int:
@@ -27,8 +32,10 @@ async def notify() -> int:
 
 
 def sources() -> Mapping[str, Source]:
-    listened = {"breaker": _breaker} if wiring.settings().ingestion.hub else {}
-    return {"resources": _resources, **listened}
+    found: dict[str, Source] = {"resources": _resources, "trends": _trends}
+    if wiring.settings().ingestion.hub:
+        found |= {"breaker": _breaker, "dead letters": _dead_letters}
+    return found
 
 
 async def _resources(since: datetime, now: datetime) -> Observed:
@@ -40,3 +47,16 @@ async def _resources(since: datetime, now: datetime) -> Observed:
 async def _breaker(_since: datetime, _now: datetime) -> Observed:
     told = closing(wiring.BREAKER, (await wiring.breaker_store().load()).breaker)
     return Observed([told] if told else [])
+
+
+async def _dead_letters(since: datetime, _now: datetime) -> Observed:
+    store = wiring_ingestion.store()
+    return Observed(await failed_events.run(store, store, since))
+
+
+async def _trends(_since: datetime, now: datetime) -> Observed:
+    """Days are judged a night later, or when late data have come."""
+    from shared.adapters.trends_table import TableTrends  # noqa: PLC0415  heavy to import
+
+    async with aclosing(TableTrends(wiring.settings().storage("AzureWebJobsStorage"))) as table:
+        return Observed(list(alarms(await table.since((now - TREND_DAYS).date()))))

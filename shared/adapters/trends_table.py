@@ -32,5 +32,5 @@ class TableTrends:
                 log.warning("[trend_not_understood] %s: %s", row["PartitionKey"], error)
         return found
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         await self._table.close()

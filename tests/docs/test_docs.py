@@ -30,9 +30,6 @@ OF_THE_HOST = {"FUNCTIONS_WORKER_RUNTIME"}
 NOT_INSTALLED_HERE = ("func ", "az ")
 
 
-TOLD = set(Kind) - {Kind.DEAD_LETTERS, Kind.TREND_ALARM}
-
-
 class Asked(dict[str, str]):
     """An environment that remembers what was asked for."""
 
@@ -138,7 +135,7 @@ def test_the_rules_of_the_rules_page_decide() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heading", "kinds"), [("The decision log", EntryKind), ("Notifications", TOLD)]
+    ("heading", "kinds"), [("The decision log", EntryKind), ("Notifications", Kind)]
 )
 def test_operations_explains_every_kind(heading: str, kinds: Iterable[str]) -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

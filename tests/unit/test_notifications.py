@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from shared.adapters.ingestion_memory import MemoryIngestionStore
 from shared.adapters.memory import MemoryStateStore
 from shared.adapters.notifications_memory import MemoryMemories
 from shared.autoscaling.flows import news as resource_news
@@ -22,10 +23,14 @@ from shared.autoscaling.model import (
     Recommendation,
 )
 from shared.autoscaling.newsworthy import conditions, events
+from shared.ingestion.flows import news as failed_events
+from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, Stream
 from shared.news import Kind, News
 from shared.notifications import flow
 from shared.notifications.ports import NotSent, Observed
 from shared.notifications.telling import Patience
+from shared.sampling.alarms import alarms
+from shared.sampling.trend_rows import Trend
 from tests.builders import NOW, ago, resource, state
 
 MINUTE = timedelta(minutes=1)
@@ -231,3 +236,30 @@ async def test_a_source_without_samples_is_told_and_poison_without_a_resource_to
     happened, lasting = await resource_news.run([workers], store, NOW, later, 30)
     assert [(news.kind, news.subject) for news in happened] == [("message.poison", "!poison")]
     assert [(news.kind, news.subject) for news in lasting] == [("source.stale", "plan-1/backlog")]
+
+
+def test_a_day_on_which_events_went_missing_is_told_once_whatever_the_series() -> None:
+    day = Trend("2026-02-28", "checkout", "AppEvents", verdict="events lost", reason="half of them")
+    series = replace(day, measurement="Amount", dimensions={"country": "CH"})
+    normal = replace(day, date="2026-02-27", verdict="normal")
+    told = list(alarms([day, series, normal]))
+    assert [news.subject for news in told] == ["checkout", "checkout Amount country=CH"]
+    assert len({news.news_id for news in told}) == 2
+    assert told[0].headline == "checkout: events of 2026-02-28 are missing"
+
+
+async def test_dead_letters_since_a_time_are_told() -> None:
+    store = MemoryIngestionStore(lambda: NOW)
+    stream = Stream("bus", "metrics", "$Default", "2")
+    letters = tuple(
+        DeadLetter(n, str(n), NOW, NOW - n * MINUTE, FailureKind.POISON, f"bad {n}")
+        for n in range(3)
+    )
+    checkpoint = Checkpoint(0, 2, "2", NOW, txid="t")
+    commit = Commit(None, checkpoint, dead_letters=letters)
+    await store.commit(stream, await store.load(stream), commit)
+    told = await failed_events.run(store, store, NOW - MINUTE)
+    assert [news.text for news in told] == ["bad 0", "bad 1"]
+    assert {(news.kind, news.subject) for news in told} == {
+        ("dead.letters.growing", "metrics/$Default")
+    }

@@ -1,0 +1,30 @@
+"""What people are told of event trends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, time
+
+from shared.news import Kind, News, Severity
+from shared.sampling.trend_rows import Trend
+from shared.sampling.verdict import Finding
+
+
+def alarms(trends: Iterable[Trend]) -> Iterator[News]:
+    """One for each event and day on which events went missing."""
+    for trend in trends:
+        if trend.verdict != Finding.EVENTS_LOST:
+            continue
+        dimensions = [f"{name}={value}" for name, value in sorted(trend.dimensions.items())]
+        subject = " ".join(part for part in (trend.event, trend.measurement, *dimensions) if part)
+        yield News(
+            news_id=f"{trend.kind}/{subject}/{trend.date}",
+            kind=Kind.TREND_ALARM,
+            subject=subject,
+            time=datetime.combine(date.fromisoformat(trend.date), time(), UTC),
+            headline=f"{subject}: events of {trend.date} are missing",
+            text=trend.reason,
+            severity=Severity.ERROR,
+            source="/api/trends",
+            data={"date": trend.date, "sampling_rate": trend.sampling_rate},
+        )
