@@ -197,4 +197,5 @@ def _latest(history: History) -> MetricValue | None:
 def _source(source: MetricSource) -> str:
     fields = asdict(source)
     fields.pop("connection", None)
-    return f"{type(source).__name__} {'/'.join(str(value) for value in fields.values())}"
+    named = "/".join(str(value) for value in fields.values())
+    return f"{type(source).__name__} {named}".rstrip()

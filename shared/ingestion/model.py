@@ -86,6 +86,8 @@ class Effect:
     sequence: int
     value: str | None = None
     messages: tuple[OutboxMessage, ...] = ()
+    ignored: int = 0
+    """How many things of the event nobody asked for; counted, not kept."""
 
     def __post_init__(self) -> None:
         if self.value is not None:

@@ -102,11 +102,12 @@ def shown(value: object) -> str:
 
 def to_effect(stream: Stream, sequence: int, decoded: Decoded) -> Effect:
     """A message for the readings, and a row for what was refused beside them."""
-    refused = json.dumps({"rejected": decoded.rejected}, ensure_ascii=False)
+    refused = json.dumps({"rejected": decoded.rejected})
     return Effect(
         sequence,
         value=refused[:BODY_CHARACTERS_MAX] if decoded.rejected else None,
         messages=tuple(_messages(stream, sequence, decoded.readings)),
+        ignored=decoded.ignored,
     )
 
 

@@ -228,13 +228,16 @@ async def test_thousands_of_readings_fit_into_one_transaction() -> None:
     assert len({message.message_id for message in found}) == len(found)
 
 
-async def test_nothing_of_interest_needs_no_row_and_what_was_refused_is_kept() -> None:
+async def test_nothing_of_interest_needs_no_row_and_what_was_refused_is_kept_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     handler = MetricHandler(STREAM, INTERESTS)
-    assert (await handler(Event(7, "@", NOW, body(record(metricName="Size"))))).rows == 0
-    kept = await handler(Event(8, "@", NOW, body(record(time="never"), record())))
+    nothing = await handler(Event(7, "@", NOW, body(record(metricName="Size"))))
+    assert (nothing.rows, nothing.ignored) == (0, 1)
+    kept = await handler(Event(8, "@", NOW, body(record(time="never\ud800"), record())))
     assert kept.value is not None
-    assert "time is 'never'" in kept.value
-    assert (handler.ignored, handler.readings, len(handler.rejected)) == (1, 2, 2)
+    assert "time is 'never" in kept.value
+    assert "[records_rejected] hub/3 8: records[0] (ActiveMessages): time is" in caplog.text
 
 
 async def test_from_events_to_one_decision_however_often_they_are_delivered() -> None:

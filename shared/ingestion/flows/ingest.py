@@ -152,9 +152,10 @@ def tell(line: Line, report: Report) -> None:
         log.warning("[dead_lettered] %s: %s event(s)", line.name, report.dead_letters)
     if report.effects or report.read_back:
         log.info(
-            "[ingested] %s: %s effect(s), %s read back, up to %s",
+            "[ingested] %s: %s event(s), %s record(s) ignored, %s read back, up to %s",
             line.name,
             report.effects,
+            report.ignored,
             report.read_back,
             report.checkpoint.sequence if report.checkpoint else None,
         )

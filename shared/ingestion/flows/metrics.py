@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+from dataclasses import dataclass
 
 from shared.ingestion.decoding import decode
 from shared.ingestion.model import Effect, Event, Stream
 from shared.ingestion.readings import Interests, to_effect
 
+log = logging.getLogger(__name__)
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class MetricHandler:
-    """Handles the events of one stream. Raises BadEvent; counts what it saw, for the log."""
+    """Handles the events of one stream. Raises BadEvent.
+
+    What is wrong with records beside good ones is told, and kept in the event's effect.
+    """
 
     stream: Stream
     interests: Interests
-    readings: int = 0
-    ignored: int = 0
-    """Records and values that nobody asked for."""
-    rejected: list[str] = field(default_factory=list)
-    """What was wrong with records beside good ones; it is kept in the event's effect too."""
 
     async def __call__(self, event: Event) -> Effect:
         decoded = decode(event.body, self.interests)
-        self.readings += len(decoded.readings)
-        self.ignored += decoded.ignored
-        self.rejected += [f"event {event.sequence}: {said}" for said in decoded.rejected]
+        if decoded.rejected:
+            where = f"{self.stream.hub}/{self.stream.partition_id} {event.sequence}"
+            log.warning("[records_rejected] %s: %s", where, "; ".join(decoded.rejected)[:1000])
         return to_effect(self.stream, event.sequence, decoded)

@@ -43,6 +43,7 @@ class Report:
     """What one call committed; ``gaps`` are worth an alert."""
 
     effects: int = 0
+    ignored: int = 0
     dead_letters: int = 0
     gaps: list[Gap] = field(default_factory=list)
     read_back: int = 0
@@ -50,6 +51,7 @@ class Report:
 
     def add(self, commit: Commit) -> None:
         self.effects += len(commit.effects)
+        self.ignored += sum([effect.ignored for effect in commit.effects])
         self.dead_letters += len(commit.dead_letters)
         self.gaps.extend(commit.gaps)
         self.checkpoint = commit.checkpoint
