@@ -26,6 +26,7 @@ NAMES = (
     "ingestion_redrive",
     "ingestion_sql",
     "ingestion_trigger",
+    "ingestion_checkpoints",
     "autoscaling",
     "sending",
 )
