@@ -27,8 +27,8 @@ test: check ## check, then every test
 audit: $(READY) ## known vulnerabilities of what is installed, where their data can be had
 	$(BIN)/pip-audit --strict --disable-pip --no-deps -r requirements.txt
 
-run: $(READY) ## the whole system on this machine with a live view; Ctrl-C stops it
-	@$(BIN)/python -m local
+run: $(READY) ## the whole system on this machine with a live view, and a night; Ctrl-C stops it
+	@$(BIN)/python -m local --night
 
 package: $(READY) ## the app as a zip to deploy, in .local/app.zip
 	@$(BIN)/python -m local.package

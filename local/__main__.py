@@ -12,11 +12,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from local.azurite import AzuriteFailed
 from local.functions_host.errors import HostStartFailed
 from local.node import NodeMissing
-from local.system import LocalSystem, SettingsInTheWay, Summary, local_system
+from local.system import LocalSystem, SettingsInTheWay, local_system
 from local.traces import Trace, TraceError, load_trace
 from local.view import watch
 
@@ -36,35 +37,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"notice: {notice}", file=sys.stderr)
     _log_to_file()
     minutes = min(options.minutes or len(trace.arrivals), len(trace.arrivals))
-    run = _run(trace, minutes, live=not options.json, with_host=not options.without_host)
+    run = _run(trace, minutes, options)
     try:
         summary = asyncio.run(run)
     except (AzuriteFailed, HostStartFailed, NodeMissing, SettingsInTheWay) as error:
         print(error, file=sys.stderr)
         return 1
-    print(json.dumps(dataclasses.asdict(summary), indent=None if options.json else 2))
+    print(json.dumps(summary, indent=None if options.json else 2))
     return 0
 
 
-async def _run(trace: Trace, minutes: int, *, live: bool, with_host: bool) -> Summary:
+async def _run(trace: Trace, minutes: int, options: argparse.Namespace) -> dict[str, Any]:
     """The summary of the run; Ctrl-C and SIGTERM end it early, and cleanly."""
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, interrupted.set)
-    async with local_system(trace, minutes, with_host=with_host) as system:
+    with_host = not options.without_host
+    async with local_system(
+        trace, minutes, with_host=with_host, with_night=options.night
+    ) as system:
         system.seconds.start()
-        viewer = asyncio.create_task(watch(system)) if live else None
+        viewer = None if options.json else asyncio.create_task(watch(system))
         await _until_ended(system, interrupted)
         if viewer is not None:
             viewer.cancel()
             with suppress(asyncio.CancelledError):
                 await viewer
-        return await system.summary()
+        summary = dataclasses.asdict(await system.summary())
+        return summary | ({"night": system.night.summary()} if system.night else {})
 
 
 async def _until_ended(system: LocalSystem, interrupted: asyncio.Event) -> None:
-    while not system.ended and not interrupted.is_set():
+    """Until the trace is over, and the night too where there is one."""
+    while not interrupted.is_set():
+        if system.ended and (system.night is None or system.night.over):
+            break
         with suppress(TimeoutError):
             await asyncio.wait_for(interrupted.wait(), POLL_SECONDS)
 
@@ -87,7 +95,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="everything but the functions: run them with `func start` in another terminal",
     )
-    return parser.parse_args(arguments)
+    parser.add_argument(
+        "--night",
+        action="store_true",
+        help="recompute the event trends of a made-up shop beside it, on Spark",
+    )
+    options = parser.parse_args(arguments)
+    if options.night and options.without_host:
+        parser.error("--night needs the host: its functions start the job")
+    return options
 
 
 def _positive(text: str) -> int:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from azure.storage.queue.aio import QueueServiceClient
@@ -19,6 +20,8 @@ from local.amqp.model.properties import HubProperties
 from local.azurite import Azurite
 from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, read_host_json
+from local.night import Night, going_on
+from local.night import planned as planned_night
 from local.processing_queues import declare_processing_queues
 from local.source_failures import SourceFailures, counted_source_failures
 from local.stand_ins.arm import ArmStandIn
@@ -89,6 +92,7 @@ class LocalSystem:
     store: TableStateStore
     queues: QueueServiceClient
     source_failures: SourceFailures
+    night: Night | None
 
     @property
     def ended(self) -> bool:
@@ -129,7 +133,7 @@ class LocalSystem:
 
 @asynccontextmanager
 async def local_system(
-    trace: Trace, minutes: int, *, with_host: bool = True
+    trace: Trace, minutes: int, *, with_host: bool = True, with_night: bool = False
 ) -> AsyncIterator[LocalSystem]:
     """Start all of it, with the trace standing at its first minute; stop all of it at the end.
 
@@ -156,6 +160,8 @@ async def local_system(
         settings = profile.settings(
             rate, azurite.connection_string, bus.connection_string, arm.base_url
         ) | profile.ingestion(bus.connection_string)
+        night = planned_night(azurite.connection_string) if with_night else None
+        settings |= night.settings if night else {}
         host = None
         if with_host:
             stack.push_async_callback(wiring.close)
@@ -168,7 +174,11 @@ async def local_system(
         queues = QueueServiceClient.from_connection_string(azurite.connection_string)
         await stack.enter_async_context(queues)
         failures = stack.enter_context(counted_source_failures())
-        yield LocalSystem(minutes, seconds, workload, traffic, arm, host, store, queues, failures)
+        if night is not None and host is not None:
+            await stack.enter_async_context(going_on(night, partial(host.invoke, "nightly_trends")))
+        yield LocalSystem(
+            minutes, seconds, workload, traffic, arm, host, store, queues, failures, night
+        )
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from local import profile
+from local.night import Night
 from local.system import LocalSystem
 from shared.autoscaling.model import EntryKind, LogEntry
 
@@ -66,6 +67,11 @@ def draw(
         Panel(_numbers(system, readings), title=title, title_align="left"),
         Panel(_last_decision(lines), title="last decision", title_align="left"),
         Panel(_events(lines), title="actions", title_align="left"),
+        *(
+            [Panel(_night(system.night), title="last night", title_align="left")]
+            if system.night
+            else []
+        ),
         Text(_page(system), style="bold"),
         Text(FOOTER, style="dim"),
     )
@@ -73,6 +79,20 @@ def draw(
 
 def _page(system: LocalSystem) -> str:
     return f"page: {system.host.url}/api/dashboard" if system.host else ""
+
+
+def _night(night: Night) -> RenderableType:
+    """How far it is, then what it found."""
+    if not night.trends:
+        return Text(night.error.splitlines()[-1] if night.error else f"{night.state} …")
+    table = Table.grid(padding=(0, 2))
+    for trend in night.trends:
+        rate, count = trend["sampling_rate"], trend["adjusted_count"]
+        error = 1.96 * trend["adjusted_count_se"]
+        kept = f"{trend['records']} kept at {rate:.0f} %" if rate else "none kept"
+        name = f"{trend['date']} {trend['event']}"
+        table.add_row(name, kept, f"→ {count:.0f} ± {error:.0f}", trend["verdict"], trend["reason"])
+    return table
 
 
 FOOTER = "one minute of the trace lasts one second, also in the reasons · Ctrl-C stops"

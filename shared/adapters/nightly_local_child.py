@@ -12,11 +12,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+NICENESS = 5
+"""The app beside comes first."""
+
 
 def main(folder: Path, command: list[str]) -> None:
     if os.fork():
         return  # so that whoever started this need not wait, nor bury it
     os.setsid()
+    os.nice(NICENESS)
     lock = (folder / "lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

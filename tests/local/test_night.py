@@ -1,0 +1,61 @@
+"""A night for real: telemetry in Azurite, the timer's function, a process, Spark, the trends."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from local import night, night_telemetry
+from local.system import APP_DIR, local_system
+from local.traces import Trace, load_trace
+from local.view import _night
+from shared.sampling.records import read_line
+from tests.local.polling import until
+
+TODAY = date(2026, 3, 2)
+
+
+def test_the_telemetry_is_what_the_export_writes_and_its_defects_are_found() -> None:
+    found = list(night_telemetry.files(TODAY, 9))
+    outcomes = [
+        type(outcome).__name__
+        for file in found
+        for line in file.content.splitlines()
+        for outcome in read_line(line)
+    ]
+    assert len(outcomes) - outcomes.count("Record") == 1, "the line that ends in the middle"
+    names = Counter(file.day for file in found)
+    assert set(names.values()) == {len(night_telemetry.OPEN_HOURS)}
+    last = [file for file in found if file.day == TODAY - timedelta(days=1)]
+    lines = [line for file in last for line in file.content.splitlines() if line.endswith(b"}")]
+    events = Counter(json.loads(line)["Name"] for line in set(lines))
+    assert events["OrderConfirmed"] < 0.5 * events["OrderPlaced"]
+    assert {json.loads(line)["ItemCount"] for line in lines} == {night_telemetry.ITEM_COUNT}
+    assert found == list(night_telemetry.files(TODAY, 9)), "the same each time"
+
+
+@pytest.mark.timeout(300)
+async def test_a_night_beside_the_demo_ends_with_trends_of_yesterday(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without history, which would be one more start of Spark."""
+    monkeypatch.setattr(night_telemetry, "DAYS", 1)
+    monkeypatch.setattr(night, "FOLDER", tmp_path)
+    bundled = load_trace(APP_DIR / "local" / "data" / "nasa_http_1995-07-11_13.csv")
+    trace = Trace(bundled.start, (10.0,), ())
+    async with local_system(trace, 1, with_night=True) as system:
+        going = system.night
+        assert going is not None
+        await until(lambda: going.over, 280)
+        assert going.error == ""
+        drawn = _night(going)
+    trends = {trend["event"]: trend for trend in going.trends}
+    assert set(trends) == {"OrderPlaced", "OrderConfirmed"}
+    assert trends["OrderPlaced"]["sampling_rate"] == pytest.approx(25)
+    assert trends["OrderPlaced"]["adjusted_count"] == 4 * trends["OrderPlaced"]["records"]
+    assert sum(trend["duplicates_removed"] for trend in going.trends) == 12
+    assert drawn is not None
