@@ -19,7 +19,7 @@ check: $(READY) ## format, lint, types, the dependency rule, and security
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/bandit -q -ll -r function_app.py scaling_rules.py shared spark_jobs backtest local
+	$(BIN)/bandit -q -ll -ii -r function_app.py scaling_rules.py shared spark_jobs backtest local
 
 test: check ## check, then every test
 	$(BIN)/python -m pytest
