@@ -24,6 +24,7 @@ from shared.ingestion.ports import ReadBack
 from shared.ingestion.survey import Span
 
 READ_EVENTS_MAX = 1000
+READ_BYTES_MAX = 8 * 1024 * 1024
 """Of one call; what comes after is for the next one."""
 
 
@@ -85,7 +86,8 @@ class EventHubReader:
             if ended.done():
                 return
             events.extend([to_event(data) for data in batch])
-            enough = len(events) >= self._read_events_max
+            size_bytes = sum([len(event.body) for event in events])
+            enough = len(events) >= self._read_events_max or size_bytes >= READ_BYTES_MAX
             if enough or (events and events[-1].sequence >= last):
                 ended.set_result(None)
 

@@ -18,7 +18,9 @@ from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn, refusal
 from shared import settings
 from shared.adapters.app_service import AppServiceControl
 from shared.adapters.arm_permissions import ArmPermissions
+from shared.adapters.ingestion_memory import MemoryBreakerStore
 from shared.adapters.ingestion_table_breaker import TableBreakerStore
+from shared.adapters.memory import MemoryCapacityControl
 from shared.adapters.readers import AzureReader
 from shared.adapters.transport import is_loopback
 from shared.autoscaling import (
@@ -29,10 +31,11 @@ from shared.autoscaling import (
     StorageQueue,
 )
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFailed
-from shared.autoscaling.model import MetricSource
+from shared.autoscaling.model import MetricSource, MetricValue
 from shared.autoscaling.permissions import NEEDED
+from shared.ingestion.breaker import Breaker, Mode
 from shared.settings import Settings, SettingsError
-from tests.builders import plan
+from tests.builders import NOW, plan
 
 ID = PlanId(plan().subscription_id, plan().resource_group, plan().name)
 GIVEN = {"active": 42, "dead_letter": 3, "scheduled": 7}
@@ -181,6 +184,22 @@ async def test_each_source_is_read_with_the_servers_time(
     found = await reader.read(source)
     assert found.value == value
     assert abs(found.time - datetime.now(UTC)) < timedelta(seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("mode", "value"), [(Mode.OPEN, 1), (Mode.HALF_OPEN, 1), (Mode.ISOLATED, 1), (Mode.CLOSED, 0)]
+)
+async def test_a_breaker_that_is_not_closed_reads_one(mode: Mode, value: float) -> None:
+    breakers = MemoryBreakerStore(lambda: NOW)
+    await breakers.replace(await breakers.load(), Breaker(mode))
+    nothing = loaded()
+    reader = AzureReader(
+        nothing.storage,
+        nothing.service_bus,
+        MemoryCapacityControl(lambda: NOW, {}),
+        lambda: breakers,
+    )
+    assert await reader.read(IngestionBreaker()) == MetricValue(NOW, value)
 
 
 async def test_a_storage_queues_length_is_read(reader: AzureReader, azurite: Azurite) -> None:
