@@ -12,7 +12,7 @@ import os
 import re
 import uuid
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -175,12 +175,8 @@ def both(scenario: Scenario) -> Test:
     return side_by_side_test(scenario, rig)
 
 
-def side_by_side_test(
-    scenario: Callable[[Any], Awaitable[None]],
-    make: MakeRig,
-    kinds: Sequence[str] = ("aio", "sync"),
-) -> Test:
-    """A test that runs a scenario with clients of these kinds at once.
+def side_by_side_test(scenario: Callable[[Any], Awaitable[None]], make: MakeRig) -> Test:
+    """A test that runs a scenario with clients of either kind at once.
 
     The scenarios of a module run side by side, started by the fixture `side_by_side`: they wait
     for the SDK most of the time, which takes half a second to open a link and one to close it.
@@ -190,7 +186,7 @@ def side_by_side_test(
         await _running.pop(test)
 
     async def run() -> None:
-        await asyncio.gather(*(_run(scenario, make, kind) for kind in kinds))
+        await asyncio.gather(*(_run(scenario, make, kind) for kind in ("aio", "sync")))
 
     test.__name__ = scenario.__name__
     test.__doc__ = scenario.__doc__
