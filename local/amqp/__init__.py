@@ -19,7 +19,7 @@ in `asyncio.to_thread`, or start the stand-in with `in_thread`, which gives it a
     with in_thread(AmqpStandIn()) as bus:
         bus.namespace.declare_queue("jobs")
 
-`administration.service_bus` adds the administration endpoint over HTTP, on the same entities.
+`administration.service_bus` adds administration over HTTP, on the same entities and the same port.
 
 What it leaves out: rules on subscriptions (every one gets every message), transactions, listing
 of sessions, quotas of size and number, entities that are disabled, forwarding of dead letters,
