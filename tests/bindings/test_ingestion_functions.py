@@ -194,6 +194,14 @@ async def test_events_become_messages_once_however_often_they_come(app: App) -> 
     assert letter.error.startswith("BadEvent: the body is not JSON")
 
 
+async def test_the_hosts_largest_batch_is_one_transaction(app: App) -> None:
+    host = json.loads((APP_DIR / "host.json").read_text())
+    size = host["extensions"]["eventHubs"]["maxEventBatchSize"]
+    at = [NOW + timedelta(seconds=n) for n in range(size)]
+    await app.deliver(*batch(*[own(n, at[n]) for n in range(size)]))
+    assert (len(app.sent), app.store.rows[STREAM].version) == (size, 1)
+
+
 async def test_a_batch_that_cannot_be_accounted_for_fails(app: App) -> None:
     with pytest.raises(BadDelivery):
         await app.deliver(func.EventHubEvent(body=own(5)))
