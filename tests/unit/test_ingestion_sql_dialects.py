@@ -15,12 +15,14 @@ from shared.adapters import (
     ingestion_sql,
     ingestion_sql_breaker,
     ingestion_sql_owners,
+    ingestion_sql_writing,
 )
 from shared.adapters.ingestion_sql_schema import metadata
 from shared.adapters.sql import Sql
 
 MODULES = (
     ingestion_sql,
+    ingestion_sql_writing,
     ingestion_sql_owners,
     ingestion_sql_breaker,
     ingestion_checkpoints_sql,
@@ -68,7 +70,7 @@ def test_azure_sql_gets_unicode_exact_times_and_keys_that_fit() -> None:
 
 
 def test_the_move_of_a_checkpoint_is_fenced_by_epoch_number_and_transaction() -> None:
-    text = said(ingestion_sql._MOVE, DIALECTS["mssql"])
+    text = said(ingestion_sql_writing._MOVE, DIALECTS["mssql"])
     where = text.partition("WHERE")[2]
     assert "OUTPUT SYSDATETIMEOFFSET()" in text
     for column in ("Namespace", "Topic", "ConsumerGroup", "PartitionID"):
