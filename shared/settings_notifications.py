@@ -29,6 +29,9 @@ class NotificationSettings:
     quiet: timedelta
     repeat: timedelta
     at_maximum_minutes: float
+    telemetry: str = field(repr=False)
+    """Connection string of Application Insights; empty: nothing is measured."""
+    telemetry_authentication: str
 
 
 def read_notifications(reader: Reader) -> NotificationSettings:
@@ -42,6 +45,8 @@ def read_notifications(reader: Reader) -> NotificationSettings:
         quiet=timedelta(minutes=reader.number("NotificationQuietMinutes", 15, 0, 1440)),
         repeat=timedelta(hours=reader.number("NotificationRepeatHours", 6, 0.01, 720)),
         at_maximum_minutes=reader.number("AtMaximumMinutes", 30, 1, 1440),
+        telemetry=reader.text("APPLICATIONINSIGHTS_CONNECTION_STRING", ""),
+        telemetry_authentication=reader.text("APPLICATIONINSIGHTS_AUTHENTICATION_STRING", ""),
     )
 
 

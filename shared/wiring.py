@@ -53,7 +53,14 @@ def resources() -> Mapping[str, Resource]:
 def store() -> StateStore:
     from shared.adapters.table_state import TableStateStore  # noqa: PLC0415  heavy to import
 
-    return TableStateStore(settings().storage("AzureWebJobsStorage"))
+    found = TableStateStore(settings().storage("AzureWebJobsStorage"))
+    telemetry = settings().notifications.telemetry
+    if not telemetry:
+        return found
+    from shared.adapters.telemetry import MeasuredStore, export  # noqa: PLC0415  heavy to import
+
+    export(telemetry, settings().notifications.telemetry_authentication)
+    return MeasuredStore(found)
 
 
 @cache
