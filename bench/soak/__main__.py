@@ -10,8 +10,10 @@ import argparse
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import random
+import signal
 import statistics
 import sys
 import tempfile
@@ -76,6 +78,7 @@ class Soak:
             await asyncio.sleep(self.options.interval * self.chance.uniform(0.5, 1.5))
             _progress(f"{kill + 1} of {self.options.kills} kills, {self.producer.sent} events sent")
         await self._until(self._complete, END_SECONDS_MAX)
+        await self._all_sent()
         seconds = time.monotonic() - began
         return seconds, await self.fleet.stop()
 
@@ -89,6 +92,12 @@ class Soak:
         done = {p: checkpoint.sequence for p, checkpoint in self.watch.checkpoints.items()}
         partitions = self.stand_in.broker.hub("metrics").partitions
         return all(done.get(p.id, -1) == self.newest(p.id) for p in partitions)
+
+    async def _all_sent(self) -> None:
+        """Whoever has a partition sends what is left, also while nothing comes."""
+        async with asyncio.timeout(END_SECONDS_MAX):
+            while any([await self.watch.store.outbox(s, 1) for s in self.watch.streams]):
+                await asyncio.sleep(0.1)  # noqa: ASYNC110 - other processes send
 
     def newest(self, partition_id: str) -> int:
         broker = self.stand_in.broker
@@ -209,6 +218,8 @@ def _progress(text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # of connections to the killed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the processes are stopped too
     figures = asyncio.run(soak(_parser().parse_args(arguments)))
     sys.stderr.write("\n")
     print(json.dumps(figures, indent=2))

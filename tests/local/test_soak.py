@@ -1,0 +1,24 @@
+"""A slice of `make soak`: real processes, killed twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS_MAX = 115
+
+
+def test_processes_that_are_killed_lose_and_repeat_nothing() -> None:
+    command = [sys.executable, "-m", "bench.soak", "--kills", "2", "--events", "600"]
+    options = ["--processes", "2", "--partitions", "2", "--interval", "2", "--seed", "7"]
+    ended = subprocess.run(
+        [*command, *options], cwd=ROOT, capture_output=True, timeout=SECONDS_MAX, check=False
+    )
+    assert ended.returncode == 0, ended.stdout.decode() + ended.stderr.decode()[-4000:]
+    figures = json.loads(ended.stdout)
+    assert figures["events"] == 600
+    assert figures["kills"] == 2
+    assert figures["partitions_that_lost_their_reader"] > 0
