@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
+from typing import TypeVar
 
 import pytest
 
@@ -38,6 +39,7 @@ from shared.ingestion.model import Effect, Event, OutboxMessage, Stream, message
 from tests.builders import NOW
 from tests.unit.test_ingestion_flows import events, thrice
 
+T = TypeVar("T")
 STREAM = Stream("ns", "hub", "$Default", "0")
 
 
@@ -58,6 +60,7 @@ class Rig:
         self.seconds = 0.0
         self.handled: list[int] = []
         self.bad: set[int] = set()
+        self.quiet = False
         rule = TripRule(failures_max=5, slow_ratio_max=0.5, slow_seconds=2, throughput_min=4)
         times = BreakerTimes(break_seconds=30, probe_events=2)
         self.guard = BreakerGuard("i1", self.breakers, self, rule, times)
@@ -85,6 +88,8 @@ class Rig:
             raise self.handle_error
         if event.sequence in self.bad:
             raise BadEvent("nonsense")
+        if self.quiet:
+            return Effect(event.sequence)
         message = OutboxMessage(message_id(STREAM, event.sequence), "m")
         return Effect(event.sequence, messages=(message,))
 
@@ -123,6 +128,44 @@ async def test_a_batch_is_committed_and_its_messages_are_sent(rig: Rig) -> None:
     await rig.ingest(0, 249)
     assert rig.sent == [f"hub:0:{n}" for n in range(250)]
     assert (rig.checkpoint, len(rig.store.rows[STREAM].outbox)) == (249, 0)
+
+
+async def test_a_healthy_batch_asks_the_stores_for_no_more_than_it_must(rig: Rig) -> None:
+    """Each of these is a return trip, and the batch waits for it."""
+    asked: list[str] = []
+
+    def counted(name: str, call: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+        async def wrapped(*arguments: object) -> T:
+            asked.append(name)
+            return await call(*arguments)
+
+        return wrapped
+
+    for store in (rig.store, rig.breakers):
+        for name in ("load", "commit", "outbox", "sent", "replace", "put_tally", "tallies"):
+            if hasattr(store, name):
+                setattr(store, name, counted(name, getattr(store, name)))
+    await rig.ingest(0, 9)
+    assert asked == ["load", "load", "commit", "outbox", "sent"]
+    asked.clear()
+    rig.quiet = True
+    await rig.ingest(10, 19)
+    assert asked == ["load", "load", "commit"], "nothing to send"
+    asked.clear()
+    rig.wait(10)
+    await rig.ingest(20, 29)
+    assert asked == ["load", "load", "commit", "put_tally", "put_tally", "load", "tallies"]
+
+
+async def test_messages_that_were_left_behind_are_sent_when_their_batch_comes_again(
+    rig: Rig,
+) -> None:
+    rig.send_error = DependencyDown("queue metrics")
+    with pytest.raises(DependencyDown):
+        await rig.ingest(0, 3)
+    rig.send_error = None
+    await rig.ingest(0, 3)
+    assert rig.sent == [f"hub:0:{n}" for n in range(4)]
 
 
 async def test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(rig: Rig) -> None:

@@ -96,6 +96,12 @@ class BreakerGuard:
         )
         self.current = self.unwritten[tally.bucket_start] = tally
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether a bucket that is over is still to be written. Successes can wait so long: they
+        only weigh against failures, and three calls to the store for each batch are many."""
+        return any(tally is not self.current for tally in self.unwritten.values())
+
     async def after_batch(self) -> None:
         """Write what was counted, and open the breaker if all instances together say so."""
         await self._write()

@@ -92,8 +92,10 @@ async def _watched(part: Sequence[Event], line: Line, *, probing: bool) -> None:
     calls = Calls(line.guard.rule.slow_seconds, line.elapsed)
     consumer = replace(line.consumer, handle=calls.of(line.consumer.handle))
     try:
-        tell(line, await process_batch.run(part, consumer))
-        await drain(line)
+        report = await process_batch.run(part, consumer)
+        tell(line, report)
+        if not report.nothing_to_send:
+            await drain(line)
     except Fenced:
         raise  # somebody else goes on, nothing is broken
     except Exception as error:
@@ -118,7 +120,8 @@ async def _told(calls: Calls, line: Line, probing: bool, after: Exception | None
                 slow=calls.slow,
                 last_error=calls.last_error,
             )
-            await line.guard.after_batch()
+            if calls.failures or calls.slow or line.guard.is_behind:
+                await line.guard.after_batch()
     except StoreUnavailable as error:
         if after is None:
             raise

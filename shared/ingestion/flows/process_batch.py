@@ -43,14 +43,22 @@ class Report:
     """What one call committed; ``gaps`` are worth an alert."""
 
     effects: int = 0
+    messages: int = 0
     ignored: int = 0
     dead_letters: int = 0
     gaps: list[Gap] = field(default_factory=list)
     read_back: int = 0
     checkpoint: Checkpoint | None = None
 
+    @property
+    def nothing_to_send(self) -> bool:
+        """Events were new, and none left a message. Of a batch that came again nobody knows
+        whether its messages were sent the last time."""
+        return self.messages == 0 and self.effects + self.dead_letters > 0
+
     def add(self, commit: Commit) -> None:
         self.effects += len(commit.effects)
+        self.messages += sum([len(effect.messages) for effect in commit.effects])
         self.ignored += sum([effect.ignored for effect in commit.effects])
         self.dead_letters += len(commit.dead_letters)
         self.gaps.extend(commit.gaps)
