@@ -28,6 +28,7 @@ NAMES = (
     "ingestion_trigger",
     "ingestion_checkpoints",
     "autoscaling",
+    "nightly",
     "sending",
 )
 """Modules test_<name> beside this one, each with a function ``check_seed``."""

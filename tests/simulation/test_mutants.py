@@ -18,12 +18,13 @@ SEEDS_MAX = 60
 
 @dataclass(frozen=True)
 class Mutant:
-    """In a function of shared.ingestion, one text is replaced by another."""
+    """In a function of a package, one text is replaced by another."""
 
     simulation: str
     function: str
     old: str
     new: str
+    package: str = "shared.ingestion"
 
     def __str__(self) -> str:
         return f"{self.function}: {self.old} -> {self.new}"
@@ -85,11 +86,28 @@ MUTANTS = [
 ]
 
 
+def nightly(function: str, old: str, new: str) -> Mutant:
+    return Mutant("nightly", function, old, new, "shared.nightly")
+
+
+MUTANTS += [
+    nightly("runs._of_open", "run.lease_until and now < run.lease_until", "False"),
+    nightly("runs.unanswered", "lease_until=now + delay", "state=RunState.FAILED"),
+    nightly("runs._stopped", "state=RunState.STOPPING", "state=RunState.FAILED"),
+    nightly("runs._lost", "max(lost.retry_at or now, ends)", "lost.retry_at"),
+    nightly("runs.observed", "else _lost(run, now, policy)", "else run"),
+    nightly("runs.next_step", "attempt > policy.attempts", "False"),
+    nightly("runs.next_step", "latest.data_until >= demand.data_until", "True"),
+    nightly("runs.started", "latest.number + 1", "latest.number"),
+    nightly("flows.settle.Settler._told", "untold=False", "untold=True"),
+]
+
+
 def target(mutant: Mutant) -> FunctionType:
     """The function, of a module or of a class in it."""
     path = mutant.function.split(".")
     last = 2 if path[-2][:1].isupper() or path[-2].startswith("_") else 1
-    found: Any = importlib.import_module(".".join(["shared.ingestion", *path[:-last]]))
+    found: Any = importlib.import_module(".".join([mutant.package, *path[:-last]]))
     for name in path[-last:]:
         found = inspect.getattr_static(found, name)
     return cast("FunctionType", found.fget if isinstance(found, property) else found)
