@@ -1,8 +1,9 @@
 """The Event Hub trigger: partitions side by side, each in order.
 
 As the extension does, a checkpoint is written after each batch whether the function succeeded or
-not; only a retry policy holds a partition, and what a stop interrupts is read again. Checkpoints
-and owners of partitions are blobs in the container of the real host, in its form.
+not; only a retry policy holds a partition. None is written once the host stops or another has
+taken the partition over: such a batch is read again. Checkpoints and owners of partitions are
+blobs in the container of the real host, in its form.
 
 Simpler than the real host: partitions are balanced by azure-eventhub's own client, with owner
 level 0; a batch is what has come, `minEventBatchSize` and `maxWaitTime` are not looked at.
@@ -54,7 +55,7 @@ class EventHubListener:
         self._options = services.config.event_hubs
         self._function = function
         self._stopping = asyncio.Event()
-        self._batches: set[asyncio.Task[None]] = set()
+        self._batches: dict[asyncio.Task[None], asyncio.Event] = {}
         self._uncheckpointed: dict[str, int] = {}
         self._loop: asyncio.Task[None] | None = None
 
@@ -63,8 +64,10 @@ class EventHubListener:
         self._loop = asyncio.create_task(self._run(), name=f"event hub {self._function.name}")
 
     async def stop(self) -> None:
-        """Read no more and wait for the batches in work."""
+        """Read no more and wait for the batches in work, without further retries."""
         self._stopping.set()
+        for given_up in self._batches.values():
+            given_up.set()
         if self._loop is not None:
             await self._loop
 
@@ -114,28 +117,33 @@ class EventHubListener:
         )
 
     async def _on_batch(self, context: PartitionContext, events: Sequence[EventData]) -> None:
-        """In a task of its own, for the client cancels its own when it is closed."""
+        """In a task of its own: the client cancels its own, closed or robbed of a partition."""
         if not events or self._stopping.is_set():
             return
-        task = asyncio.create_task(self._process(context, events))
-        self._batches.add(task)
-        task.add_done_callback(self._batches.discard)
-        await asyncio.shield(task)
+        given_up = asyncio.Event()
+        task = asyncio.create_task(self._process(context, events, given_up))
+        self._batches[task] = given_up
+        task.add_done_callback(self._batches.pop)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
 
-    async def _process(self, context: PartitionContext, events: Sequence[EventData]) -> None:
-        last: EventData | None = None
-        for invocation, event in self._invocations(context, events):
-            succeeded = await self._invoke(invocation)
-            if self._stopping.is_set() and not succeeded:
-                break  # its retries were cut short
-            last = event
-        if last is not None:
-            await self._checkpoint(context, last)
+    async def _process(
+        self, context: PartitionContext, events: Sequence[EventData], given_up: asyncio.Event
+    ) -> None:
+        for invocation in self._invocations(context, events):
+            if not given_up.is_set():
+                await invoke_with_retries(
+                    self._services.invoker, self._function, invocation, given_up
+                )
+        if not given_up.is_set():
+            await self._checkpoint(context, events[-1])
 
     def _invocations(
         self, context: PartitionContext, events: Sequence[EventData]
-    ) -> list[tuple[Invocation, EventData]]:
-        """Each with the event that is dealt with when it has ended."""
+    ) -> list[Invocation]:
         place = PartitionPlace(
             context.fully_qualified_namespace,
             context.eventhub_name,
@@ -144,18 +152,12 @@ class EventHubListener:
         )
         trigger = self._function.trigger
         if trigger.takes_many:
-            return [(batch_invocation(trigger, place, events), events[-1])]
-        return [(event_invocation(trigger, place, event), event) for event in events]
-
-    async def _invoke(self, invocation: Invocation) -> bool:
-        result = await invoke_with_retries(
-            self._services.invoker, self._function, invocation, self._stopping
-        )
-        return result.succeeded
+            return [batch_invocation(trigger, place, events)]
+        return [event_invocation(trigger, place, event) for event in events]
 
     async def _checkpoint(self, context: PartitionContext, event: EventData) -> None:
         batches = self._uncheckpointed.get(context.partition_id, 0) + 1
-        due = batches >= self._options.batch_checkpoint_frequency or self._stopping.is_set()
+        due = batches >= self._options.batch_checkpoint_frequency
         self._uncheckpointed[context.partition_id] = 0 if due else batches
         if not due:
             return

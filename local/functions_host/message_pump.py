@@ -51,7 +51,7 @@ class MessagePump:
         self._in_work: dict[asyncio.Task[InvocationResult], _InWork] = {}
 
     async def run(self) -> None:
-        """Raises what the receiver raises; by then nothing runs any more."""
+        """Raises what the receiver raises, once all that runs has ended."""
         idle_since = _seconds()
         try:
             while self._in_work or not self._stopping.is_set():
@@ -62,6 +62,11 @@ class MessagePump:
                     idle_since = _seconds()
                 elif self._idle_seconds is not None and self._is_idle_since(idle_since):
                     return
+        except Exception as error:  # what ends now cannot be settled and comes again
+            await asyncio.gather(*self._in_work)
+            for held in self._in_work.values():
+                self._log("completion_failed", held.message, error)
+            raise
         finally:
             for task in self._in_work:
                 task.cancel()

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ class Sample:
     azurite: Azurite
     client: ServiceBusClient
     plain_queue: str
+    host: FunctionsHost = field(init=False)
 
     @asynccontextmanager
     async def running(self, *functions: str) -> AsyncIterator[Any]:
@@ -66,7 +67,8 @@ class Sample:
         }
         others = [name for name in LISTENING if name not in functions]
         settings |= {f"AzureWebJobs.{name}.Disabled": "true" for name in others}
-        async with FunctionsHost(APP, settings=settings):
+        async with FunctionsHost(APP, settings=settings) as host:
+            self.host = host
             yield sys.modules["function_app"]
 
     async def send(self, queue: str, *bodies: str | dict[str, Any], **properties: Any) -> None:
@@ -162,6 +164,7 @@ class TestServiceBus:
         )
         async with sample.running("plain", "subscribed") as app:
             (message,) = await note_of(app, "message", 1)
+            assert (await sample.host.invoke("plain", "by hand")).succeeded
             await sample.send(queue, {"fail": True})
             await until(lambda: sample.counts(queue) == (0, 1), SECONDS_MAX)
             sample.bus.amqp.drop_connections()
@@ -169,8 +172,8 @@ class TestServiceBus:
             assert await note_of(app, "subscribed", 1) == ["good news"]
             await until(lambda: sample.counts(SUBSCRIPTION) == (0, 0), SECONDS_MAX)
             await sample.send(queue, {"seconds": 1})
-            await note_of(app, "plain", 4)  # and stop, which waits for its end
-        assert noted(app, "plain")[:3] == ["körper", *['{"fail": true}'] * 2]
+            await note_of(app, "plain", 5)  # and stop, which waits for its end
+        assert noted(app, "plain")[:4] == ["körper", "by hand", *['{"fail": true}'] * 2]
         assert sample.counts(queue) == (0, 1)
         assert {name: getattr(message, name) for name in seen} == seen
         assert (message.label, message.content_type) == ("s", "text/plain")
@@ -237,8 +240,9 @@ class TestEventHubs:
         async with sample.running("one") as app:
             assert await note_of(app, "one", 3) == ["a", '{"fail": true}', "c"]
             await sample.has_checkpoints({"telemetry/single/0": "2"})
+            assert (await sample.host.invoke("one", "by hand")).succeeded
         event = noted(app, "event")[2]
-        assert event.sequence_number == 2
+        assert (event.sequence_number, event.partition_key) == (2, None)
         assert event.metadata["PartitionContext"]["PartitionId"] == "0"
         assert event.metadata["Properties"] == {"number": 2, "kind": "test"}
         await sample.publish(b"d")
