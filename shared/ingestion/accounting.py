@@ -45,10 +45,20 @@ class CommitLimits:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who commits, and under which epoch of ownership."""
+    """Who commits, and under which epoch of ownership.
+
+    Without an epoch (the Functions trigger has none) it goes on under the one that stands: then
+    the condition of the commit alone keeps two writers apart.
+    """
 
     owner: str = ""
-    epoch: int = 0
+    epoch: int | None = None
+
+    def epoch_over(self, standing: int) -> int:
+        """The epoch to commit under, over a checkpoint of ``standing``. Raises Fenced."""
+        if self.epoch is not None and self.epoch < standing:
+            raise Fenced(f"epoch {self.epoch} is over: the checkpoint is of epoch {standing}")
+        return standing if self.epoch is None else self.epoch
 
 
 _FIRST = itemgetter(0)
@@ -84,8 +94,6 @@ def plan_commits(
     if not outcomes and not gaps:
         return ()
     start = previous or begin(min(events, key=lambda event: event.sequence))
-    if writer.epoch < start.epoch:
-        raise Fenced(f"epoch {writer.epoch} is over: the checkpoint is of epoch {start.epoch}")
     entries = _in_order(start, _entries(events, outcomes, gaps, now, limits))
     commits: list[Commit] = []
     checkpoint = previous
@@ -176,7 +184,7 @@ def _after(start: Checkpoint, part: Sequence[_Entry], writer: Writer, txid: str)
         sequence=part[-1].last,
         offset=at_end.offset if at_end else start.offset,
         enqueued_at=max([start.enqueued_at, *times]),
-        epoch=writer.epoch,
+        epoch=writer.epoch_over(start.epoch),
         owner=writer.owner,
         txid=txid,
     )

@@ -461,3 +461,13 @@ async def test_the_outbox_is_sent_in_order_and_emptied(rig: Rig) -> None:
 def test_who_is_to_blame(error: Exception, expected: Blame, *, retries: bool, holds: bool) -> None:
     found = blame(error)
     assert (found, found.worth_retrying, found.holds) == (expected, retries, holds)
+
+
+async def test_who_has_no_epoch_goes_on_under_the_one_that_stands(rig: Rig) -> None:
+    """From processes with leases back to the trigger, and to processes again."""
+    await rig.begin(0)
+    writers = ((Writer("process", 4), 4), (Writer("trigger"), 4), (Writer("next", 5), 5))
+    for number, (writer, epoch) in enumerate(writers, 1):
+        report = await run(events(number, number), replace(rig.consumer, writer=writer))
+        assert report.checkpoint is not None
+        assert (report.checkpoint.owner, report.checkpoint.epoch) == (writer.owner, epoch)

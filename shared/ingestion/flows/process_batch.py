@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shared.ingestion.accounting import CommitLimits, Fate, Writer, fate, plan_commits
-from shared.ingestion.errors import AccountingBroken, CommitRefused, Fenced, StoreUnavailable
+from shared.ingestion.errors import AccountingBroken, CommitRefused, StoreUnavailable
 from shared.ingestion.flows.settle import Settled, settle
 from shared.ingestion.model import Checkpoint, Commit, Event, Gap, Stream
 from shared.ingestion.ports import Handler, HubReader, IngestionStore, Retrying, Saved, Together
@@ -129,8 +129,7 @@ async def _next_pass(
     checkpoint = saved.checkpoint or (_first(events) if events else None)
     if checkpoint is None:
         return None
-    if checkpoint.epoch > consumer.writer.epoch:
-        raise Fenced(f"epoch {consumer.writer.epoch} is over: now it is {checkpoint.epoch}")
+    consumer.writer.epoch_over(checkpoint.epoch)
     fresh = survey(checkpoint, events).fresh
     if newest <= checkpoint.sequence:
         return None
