@@ -138,7 +138,8 @@ class MemoryIngestionStore:
 class MemoryHubReader:
     """Partitions as lists of events by number. Reads so many at once."""
 
-    def __init__(self, read_max: int = 100) -> None:
+    def __init__(self, read_max: int = 100, ids: tuple[str, ...] = ("0",)) -> None:
+        self.ids = ids
         self.events: dict[Stream, list[Event]] = defaultdict(list)
         self._last: dict[Stream, int] = {}
         self._read_max = read_max
@@ -154,6 +155,9 @@ class MemoryHubReader:
     def clear(self, stream: Stream) -> None:
         """The hub is deleted, and made anew under the same name."""
         self.events[stream], self._last[stream] = [], -1
+
+    async def partition_ids(self) -> tuple[str, ...]:
+        return self.ids
 
     async def last_enqueued(self, stream: Stream) -> int:
         return self._last.get(stream, -1)

@@ -84,7 +84,7 @@ class App:
         self.now = NOW
         self.store = MemoryIngestionStore(lambda: self.now)
         self.breakers = Breakers(lambda: self.now)
-        self.hub = Hub()
+        self.hub = MemoryHubReader(ids=("3",))
         self.sent: list[str] = []
         self.down = False
         twins = {
@@ -148,11 +148,6 @@ class Breakers(MemoryBreakerStore):
     async def load(self) -> SeenBreaker:
         self.loads += 1
         return await super().load()
-
-
-class Hub(MemoryHubReader):
-    async def partition_ids(self) -> tuple[str, ...]:
-        return ("3",)
 
 
 def own(value: float, at: datetime = NOW) -> bytes:
