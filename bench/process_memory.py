@@ -1,0 +1,72 @@
+"""Memory and processor time of a process and all below it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+POLL_SECONDS = 0.2
+
+
+def run_watched(command: Sequence[str]) -> tuple[str, float]:
+    """What the command printed, and its peak memory in MB: pages that are shared count once.
+
+    Raises CalledProcessError with what it said.
+    """
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    ended = threading.Event()
+    peaks = [0.0]
+
+    def watch() -> None:
+        while not ended.wait(POLL_SECONDS):
+            peaks.append(sum(_pss_mb(pid) for pid in _tree(process.pid)))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        printed, said = process.communicate()
+    finally:
+        ended.set()
+        watcher.join()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, printed, said)
+    return printed, max(peaks)
+
+
+def cpu_seconds(root: int) -> float:
+    """Of a process, of all below it, and of those of them that have ended."""
+    ticks = 0
+    for pid in _tree(root):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(int(field) for field in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _tree(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                stat = (folder / "stat").read_text()
+            except OSError:
+                continue
+            parent = int(stat.rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(folder.name))
+    found = [root]
+    for pid in found:
+        found += children.get(pid, [])
+    return found
+
+
+def _pss_mb(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1_024 for line in lines if line.startswith("Pss:")), 0.0)
