@@ -44,11 +44,8 @@ def main(engine: str, data: Path, output: Path) -> None:
         cpu.append(cpu_seconds(os.getpid()) - used)
     assert results[0] == results[1]
     records, adjusted_sum = results[0]
-    print(
-        json.dumps(
-            {"cold": seconds[0], "warm": seconds[1], "records": records, "sum": adjusted_sum}
-        )
-    )
+    found = {"cold": seconds[0], "warm": seconds[1], "cold_cpu": cpu[0], "warm_cpu": cpu[1]}
+    print(json.dumps({**found, "records": records, "sum": adjusted_sum}))
 
 
 def _job(engine: str, spark: SparkSession, data: Path) -> Callable[[Path], Result]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from shared.sampling.diagnostic_export import is_diagnostic
 from shared.sampling.model import Quarantined, Record
 from shared.sampling.records import parts_of, read_line
+from spark_jobs.cluster_files import plain_path
 from spark_jobs.duck_blocks import (
     BUCKETS,
     NAMES,
@@ -19,7 +20,7 @@ from spark_jobs.duck_blocks import (
     batch_of_blocks,
 )
 from spark_jobs.duck_lines import NEEDED, lines_sql, may_hold_no_number
-from spark_jobs.files import Chunk
+from spark_jobs.files import Chunk, SourceFile
 from spark_jobs.rows import LATE_AFTER, UNIX_START, Place, Reader, Row, quarantine_row
 from spark_jobs.shape import Shape
 from spark_jobs.sources import Source, blocks_of
@@ -32,6 +33,7 @@ BATCH_BYTES = 32 << 20
 QUARTER = timedelta(minutes=15)
 QUARANTINE_ROWS = 1_000
 
+Line = tuple[bytes | str, int]
 Piece = tuple[bytes, int]
 """Whole lines, and the number of their place."""
 
@@ -52,6 +54,16 @@ def read_chunks(source: Source, chunks: Sequence[Chunk], shape: Shape) -> Iterat
     reading = _Reading(shape)
     for pieces, places in _batches(source, chunks):
         yield from reading.add(pieces, places)
+    yield from reading.finish()
+
+
+def read_lines(batches: Iterable[pa.RecordBatch], shape: Shape) -> Iterator[pa.RecordBatch]:
+    """The same from lines that were read already: columns path and line."""
+    reading = _Reading(shape)
+    for found in batches:
+        paths = found.column(0).dictionary_encode()
+        places = [Place.of(SourceFile(plain_path(p), 0)) for p in paths.dictionary.to_pylist()]
+        yield from reading.add_lines(*text_lines(found.column(1), paths.indices), places)
     yield from reading.finish()
 
 
@@ -87,12 +99,17 @@ class _Reading:
 
     def add(self, pieces: Sequence[Piece], places: Sequence[Place]) -> Iterator[pa.RecordBatch]:
         """Lines that could not be read come at once, so that they need not be kept."""
-        lines, doubtful = split_lines(pieces)
         numbers = any(may_hold_no_number(piece) for piece, _ in pieces)
+        yield from self.add_lines(*split_lines(pieces), places, numbers)
+
+    def add_lines(
+        self, lines: pa.Table, doubtful: list[Line], places: Sequence[Place], numbers: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        """``numbers`` is False where no line can hold what is no number."""
         found = self._parse(lines, places, lines_sql(self._shape, False, numbers))
         left = found.filter(found["line"].is_valid())
-        doubtful += zip(left["line"].to_pylist(), left["place"].to_pylist(), strict=True)
-        self._read_singly([(line, places[number]) for line, number in doubtful])
+        singly = doubtful + _lines(left)
+        self._read_singly([(line, places[number]) for line, number in singly])
         yield from self._quarantined(QUARANTINE_ROWS)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
@@ -182,7 +199,7 @@ from found order by blob_date, event_date, bucket
 """
 
 
-def split_lines(pieces: Sequence[Piece]) -> tuple[pa.Table, list[tuple[bytes | str, int]]]:
+def split_lines(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Line]]:
     """A table of lines with the number of their place, and apart those that are no UTF-8."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -192,15 +209,25 @@ def split_lines(pieces: Sequence[Piece]) -> tuple[pa.Table, list[tuple[bytes | s
         lines = pc.split_pattern(pa.array([piece], pa.binary()), b"\n").flatten()
         arrays.append(lines)
         numbers.append(pa.repeat(pa.scalar(number, pa.int32()), len(lines)))
-    lines, places = pa.chunked_array(arrays), pa.chunked_array(numbers)
+    return text_lines(pa.chunked_array(arrays), pa.chunked_array(numbers))
+
+
+def text_lines(lines: Any, places: Any) -> tuple[pa.Table, list[Line]]:
+    """As ``split_lines``, from arrays of lines and numbers."""
+    import pyarrow as pa
+
     try:
         return pa.table({"line": lines.cast(pa.string()), "place": places}), []
     except pa.ArrowInvalid:
         good = pa.array([_is_text(line) for line in lines.to_pylist()])
         left = pa.table({"line": lines, "place": places}).filter(_not(good))
-        bad = list(zip(left["line"].to_pylist(), left["place"].to_pylist(), strict=True))
+        bad = _lines(left)
         text = lines.filter(good).cast(pa.string())
         return pa.table({"line": text, "place": places.filter(good)}), bad
+
+
+def _lines(table: pa.Table) -> list[Line]:
+    return list(zip(table["line"].to_pylist(), table["place"].to_pylist(), strict=True))
 
 
 def places_table(places: Sequence[Place]) -> pa.Table:

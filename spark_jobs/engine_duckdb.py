@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs import duck_blocks, duck_totals
+from spark_jobs.cluster_files import ClusterFiles
 from spark_jobs.engine import Extracted, Totals
 from spark_jobs.engine_spark import described, totals_of, write_quarantine
 from spark_jobs.files import Chunk, SourceFile, spread
@@ -43,9 +44,12 @@ class DuckDbEngine:
     ) -> Extracted:
         from pyspark.sql import functions as F
 
-        tasks = spread(files, self._spark.sparkContext.defaultParallelism)
-        work = self._spark.range(0, len(tasks), 1, len(tasks))
-        blocks = work.mapInArrow(reading(source, tasks, shape), duck_blocks.SCHEMA)
+        if isinstance(source, ClusterFiles):
+            blocks = source.lines(files).mapInArrow(reading_lines(shape), duck_blocks.SCHEMA)
+        else:
+            tasks = spread(files, self._spark.sparkContext.defaultParallelism)
+            work = self._spark.range(0, len(tasks), 1, len(tasks))
+            blocks = work.mapInArrow(reading(source, tasks, shape), duck_blocks.SCHEMA)
         blocks.write.partitionBy("blob_date").option("compression", "none").parquet(folder)
         rows = self._spark.read.schema(duck_blocks.SCHEMA).parquet(folder)
         counted = rows.groupBy("blob_date").agg(
@@ -89,6 +93,19 @@ def reading(
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from read_chunks(source, tasks[number], shape)
+
+    return read
+
+
+def reading_lines(
+    shape: Shape,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does with lines that Spark has read: path and line → blocks."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from spark_jobs.duck_reading import read_lines
+
+        yield from read_lines(batches, shape)
 
     return read
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from spark_jobs.cluster_files import ClusterFiles, plain_path
 from spark_jobs.engine import BlobDate, Complaint, Extracted, Totals
 from spark_jobs.files import Chunk, SourceFile, spread
 from spark_jobs.rows import COLUMNS, SCHEMA, Place, Reader, Row, columns
@@ -38,9 +39,12 @@ class SparkEngine:
         folder: str,
         quarantine: str,
     ) -> Extracted:
-        tasks = spread(files, self._spark.sparkContext.defaultParallelism)
-        work = self._spark.range(0, len(tasks), 1, len(tasks))
-        rows = work.mapInArrow(reading(source, tasks, shape), SCHEMA)
+        if isinstance(source, ClusterFiles):
+            rows = source.lines(files).mapInArrow(reading_lines(shape), SCHEMA)
+        else:
+            tasks = spread(files, self._spark.sparkContext.defaultParallelism)
+            work = self._spark.range(0, len(tasks), 1, len(tasks))
+            rows = work.mapInArrow(reading(source, tasks, shape), SCHEMA)
         rows.write.partitionBy("blob_date").parquet(folder)
         written = self._spark.read.schema(SCHEMA).parquet(folder)
         found = described(counts_of(written), written, files)
@@ -71,6 +75,27 @@ def reading(
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from _arrow(_rows(reader, source, tasks[number]))
+
+    return read
+
+
+def reading_lines(
+    shape: Shape,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does with lines that Spark has read: path and line → rows."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = Reader(shape)
+        places: dict[str, Place] = {}
+
+        def place(path: str) -> Place:
+            if path not in places:
+                places[path] = Place.of(SourceFile(plain_path(path), 0))
+            return places[path]
+
+        for batch in batches:
+            lines = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+            yield from _arrow(row for path, line in lines for row in reader.rows(line, place(path)))
 
     return read
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,16 +16,22 @@ if __name__ == "__main__" and not __package__:  # by spark-submit, which knows o
 
 from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
+from spark_jobs.control import controls_of
 from spark_jobs.engine import Engine
 from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine
-from spark_jobs.errors import JobError
+from spark_jobs.errors import BadInput, JobError
 from spark_jobs.options import Options, parse
+from spark_jobs.pictures import pictures
+from spark_jobs.progress import progress
 from spark_jobs.session import open_session
 from spark_jobs.sources import source_of
 from spark_jobs.stores import store_of
+from spark_jobs.tables import open_tables, usual_week, write_profile, write_trends
+from spark_jobs.trends import Controls
 
 if TYPE_CHECKING:
+    from azure.data.tables import TableServiceClient
     from pyspark.sql import SparkSession
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
@@ -44,18 +50,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Options, now: datetime) -> job.Done:
-    source = source_of(options.input, os.environ.get(CONNECTION_STRING, ""))
+    controls = _controls(options)
+    tables = open_tables(options.tables, os.environ) if options.tables else None
+    source = source_of(options.input, open_session, os.environ.get(CONNECTION_STRING, ""))
     source.files()  # before Spark is started: a wrong path is told at once
-    spark = open_session()
-    store = store_of(options.output, lambda: spark)
+    store = store_of(options.output, open_session)
     request = job.Request(
         shape=options.shape,
         run_id=f"{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}",
         today=now.date(),
         since=options.since,
         until=options.until,
+        controls=controls,
     )
-    return job.run(source, store, _engine(options, spark), request)
+
+    def draw(folder: str, trends: Sequence[Trend]) -> None:
+        shown = [trend for trend in trends if _is_chosen(options, trend)]
+        for name, content in pictures(shown).items():
+            store.write(f"{folder}/pictures/{name}", content)
+
+    spark = open_session()
+    with progress(spark):
+        report = draw if options.pictures else None
+        done = job.run(source, store, _engine(options, spark), request, report)
+    if tables is not None:
+        _write_tables(options, tables, done)
+    return done
+
+
+def _controls(options: Options) -> Mapping[str, Controls]:
+    if not options.control:
+        return {}
+    try:
+        text = Path(options.control).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"--control {options.control}: {error}") from error
+    return controls_of(text, options.control)
+
+
+def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:
+    """From the first changed date on: later verdicts may have changed with it."""
+    first = min(done.changed)
+    rows = [t for t in done.trends if t.date >= first and _is_chosen(options, t)]
+    write_trends(tables, rows)
+    complete = {trend.date for trend in done.trends if trend.complete}
+    for event, resource in options.profile:
+        week = usual_week(done.totals, event, complete, options.shape.time_zone)
+        if week is None:
+            print(f"warning: too little is known for a profile of {event}", file=sys.stderr)
+        else:
+            write_profile(tables, resource, week)
+
+
+def _is_chosen(options: Options, trend: Trend) -> bool:
+    return not options.events or trend.event in options.events
 
 
 def _engine(options: Options, spark: SparkSession) -> Engine:
@@ -67,7 +115,7 @@ def _engine(options: Options, spark: SparkSession) -> Engine:
 def _tell(options: Options, done: job.Done) -> None:
     for complaint in done.complaints:
         print(f"warning:{job.describe(complaint)}", file=sys.stderr)
-    shown = [t for t in done.changed_trends if not options.events or t.event in options.events]
+    shown = [trend for trend in done.changed_trends if _is_chosen(options, trend)]
     for trend in shown:
         print(as_json(trend) if options.json else _line(trend))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -9,7 +10,7 @@ from datetime import date, timedelta
 from shared.sampling.trend_rows import Trend
 from spark_jobs import publishing, results
 from spark_jobs.engine import BlobDate, Complaint, Engine, Extracted, Totals
-from spark_jobs.errors import BadInput
+from spark_jobs.errors import BadInput, JobError
 from spark_jobs.files import UNDATED, SourceFile, chosen
 from spark_jobs.manifest import Entry, Manifest
 from spark_jobs.shape import Shape
@@ -57,17 +58,36 @@ def run(
     files = _files(source, base, engine, request)
     partials, quarantine = f"partials/{request.run_id}", f"quarantine/{request.run_id}"
     try:
-        found = engine.extract(
-            source, files, request.shape, store.url(partials), store.url(quarantine)
-        )
+        places = store.url(partials), store.url(quarantine)
+        found = _extract(engine, source, files, request.shape, *places)
         if not any(blob_date.records for blob_date in found.blob_dates.values()):
             raise BadInput(nothing_read(source, files, found))
-        done = _publish(store, engine, request, base, found, report)
+        done = _publish(store, engine, request, base, found, source.name, report)
     except BaseException:
         store.delete(partials)
         store.delete(quarantine)
         raise
     return done
+
+
+def _extract(
+    engine: Engine,
+    source: Source,
+    files: Sequence[SourceFile],
+    shape: Shape,
+    partials: str,
+    quarantine: str,
+) -> Extracted:
+    """What a task says of its input comes back within whatever Spark says of the task."""
+    try:
+        return engine.extract(source, files, shape, partials, quarantine)
+    except JobError:
+        raise
+    except Exception as error:
+        said = re.search(r"spark_jobs\.errors\.BadInput: (.*)", str(error))
+        if said is None:
+            raise
+        raise BadInput(said[1]) from error
 
 
 def _publish(
@@ -76,6 +96,7 @@ def _publish(
     request: Request,
     base: Manifest,
     found: Extracted,
+    found_in: str,
     report: Report | None,
 ) -> Done:
     blob_dates = {**empty_dates(found.blob_dates, request), **found.blob_dates}
@@ -92,6 +113,8 @@ def _publish(
             results.read(store, old_results), changed, engine.total(folders, changed)
         )
         trends = trends_of(totals.days, _known(new, request))
+        if not trends:
+            raise BadInput(f"--input {found_in}: holds metrics, but no event, request or trace")
         results.write(store, new.results, totals, trends)
         if report is not None:
             report(f"results/{new.results}", trends)

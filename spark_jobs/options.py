@@ -25,7 +25,7 @@ class Options:
     engine: str
     control: str
     tables: str
-    profile: tuple[str, ...]
+    profile: tuple[tuple[str, str], ...]
     pictures: bool
 
 
@@ -34,6 +34,8 @@ def parse(arguments: Sequence[str] | None, today: date) -> Options:
     parser = _parser()
     given = parser.parse_args(arguments)
     since, until = _range(parser, given, today)
+    if given.profile and not given.tables:
+        parser.error("--profile: writes to a table, so it needs --tables")
     try:
         ZoneInfo(given.time_zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -85,8 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", action="store_true", help="print what was computed, one object a line")
     add("--tables", default="", metavar="URL", help="write rows to Table Storage: a table endpoint"
         " (managed identity) or the name of a variable with a connection string")  # fmt: skip
-    add("--profile", action="append", default=[], metavar="EVENT=RESOURCE", help="with --tables:"
-        " write the event's usual week as the profile of a scaled resource")  # fmt: skip
+    add("--profile", action="append", default=[], type=_pair, metavar="EVENT=RESOURCE",
+        help="with --tables: an event's usual week as a scaled resource's profile")  # fmt: skip
     add("--no-pictures", action="store_true", help="draw none")
     return parser
 
@@ -113,6 +115,13 @@ def _date(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no date such as 2017-05-15") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    event, _, resource = text.rpartition("=")
+    if not event or not resource:
+        raise argparse.ArgumentTypeError(f"{text!r} is not EVENT=RESOURCE")
+    return event, resource
 
 
 def _whole(text: str) -> int:

@@ -67,6 +67,8 @@ def open_session() -> SparkSession:
 
 def send_code(spark: SparkSession) -> None:
     """Tasks import what the driver does, wherever it was started."""
+    if not (ROOT / "spark_jobs").is_dir():  # the cluster was given an archive that tasks have, too
+        return
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for package in PACKAGES:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from spark_jobs.errors import BadInput
 from spark_jobs.files import Chunk, SourceFile, is_export
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 READ_BYTES = 8 << 20
 LINE_END_BYTES = 64 << 10
@@ -163,11 +166,17 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def source_of(location: str, connection_string: str = "") -> Source:
+def source_of(
+    location: str, spark: Callable[[], SparkSession], connection_string: str = ""
+) -> Source:
     """What a location means. Raises BadInput."""
     scheme = location.partition("://")[0].lower() if "://" in location else ""
     if scheme in ("http", "https"):
         return AzureBlobs(location, connection_string)
+    if scheme not in ("", "file"):
+        from spark_jobs.cluster_files import ClusterFiles
+
+        return ClusterFiles(spark(), location)
     return LocalFiles(local_path(location))
 
 

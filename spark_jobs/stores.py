@@ -154,5 +154,11 @@ def store_of(location: str, spark: Callable[[], SparkSession]) -> Store:
         root = Path(local_path(location))
         if root.exists() and not root.is_dir():
             raise BadOutput(f"--output {location}: is a file; name a folder")
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadOutput(f"--output {location}: {error.strerror}") from error
+        if not os.access(root, os.W_OK | os.X_OK):
+            raise BadOutput(f"--output {location}: no permission to write there")
         return LocalStore(root)
     return HadoopStore(spark(), location)

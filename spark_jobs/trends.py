@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from shared.sampling.daily import DOUBTFUL_MAX, day_of
 from shared.sampling.estimates import Figures
+from shared.sampling.model import Kind
 from shared.sampling.trend_rows import Trend
 from shared.sampling.verdict import Day, Finding, Verdict, judge_all
 from spark_jobs.engine import BlobDate
@@ -20,6 +21,8 @@ Days = Mapping[tuple[str, Series], Sums]
 Controls = Mapping[str, float]
 NO_SUMS = Sums()
 HEAVY_SHARE = 0.1
+ALL_REQUESTS = "requests/duration"
+"""The standard metric that every SDK sends: its item count is that of requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,24 @@ def trends_of(days: Days, known: Known) -> list[Trend]:
     for (day, series), sums in days.items():
         by_series.setdefault(series, {})[day] = sums
     complete = complete_dates(known)
-    order = sorted(by_series, key=lambda s: (s.event, s.kind, s.dims))
+    known = replace(known, controls={**automatic_controls(days, complete), **known.controls})
+    events = [series for series in by_series if series.kind != Kind.METRIC]
+    order = sorted(events, key=lambda s: (s.event, s.kind, s.dims))
     return [
         trend
         for series in order
         for trend in _of_series(series, by_series[series], complete, known)
     ]
+
+
+def automatic_controls(days: Days, complete: Collection[str]) -> Mapping[str, Controls]:
+    """Metrics are aggregated before sampling: that of an event's own name, else of all requests."""
+    found: dict[str, dict[str, float]] = {}
+    for (day, series), sums in days.items():
+        if series.kind == Kind.METRIC and day in complete:
+            of_metric = found.setdefault(series.event, {})
+            of_metric[day] = of_metric.get(day, 0.0) + sums.weight_sum
+    return {**({"": found[ALL_REQUESTS]} if ALL_REQUESTS in found else {}), **found}
 
 
 def complete_dates(known: Known) -> set[str]:
@@ -158,7 +173,3 @@ def _warnings(figures: Figures, blob_date: BlobDate) -> list[str]:
     if blob_date.quarantined:
         found.append(f"{blob_date.quarantined} lines of this date's files could not be read")
     return found
-
-
-def newest(trends: Sequence[Trend]) -> str:
-    return max((trend.date for trend in trends), default="")

@@ -16,13 +16,13 @@ KINDS = {
     "AppRequests": Kind.REQUEST,
     "AppDependencies": Kind.DEPENDENCY,
     "AppTraces": Kind.TRACE,
+    "AppMetrics": Kind.METRIC,
 }
 OTHER_TABLES = frozenset(
     {
         "AppAvailabilityResults",
         "AppBrowserTimings",
         "AppExceptions",
-        "AppMetrics",
         "AppPageViews",
         "AppPerformanceCounters",
         "AppSystemEvents",

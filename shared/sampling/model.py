@@ -15,6 +15,8 @@ class Kind(StrEnum):
     REQUEST = "request"
     DEPENDENCY = "dependency"
     TRACE = "trace"
+    METRIC = "metric"
+    """Aggregated before sampling: its weight is what it stands for, so it is a control."""
 
 
 class WeightSource(StrEnum):

@@ -71,7 +71,8 @@ def test_requests_dependencies_and_traces() -> None:
     assert (trace.kind, trace.name) == (Kind.TRACE, "Order {OrderId} placed")
     assert trace.weight.source is WeightSource.UNSTATED
     assert not trace.weight.trusted
-    assert metric == Ignored("AppMetrics")
+    assert isinstance(metric, Record)
+    assert (metric.kind, metric.weight.value) == (Kind.METRIC, 1), "a control, aggregated unsampled"
 
 
 def test_classic_continuous_export() -> None:

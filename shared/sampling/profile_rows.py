@@ -1,0 +1,22 @@
+"""The usual week as the row that the scaling rules read as a floor."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from shared.sampling.profile import Profile
+
+ROW_KEY = "profile"
+DIGITS = 6
+
+
+def profile_row(resource_name: str, profile: Profile) -> dict[str, Any]:
+    """Of the table of scaling state: one row a scaled resource."""
+    items = [float(f"{value:.{DIGITS}g}") for value in profile.items_per_minute]
+    return {
+        "PartitionKey": resource_name,
+        "RowKey": ROW_KEY,
+        "time_zone": profile.time_zone,
+        "items_per_minute_0": json.dumps(items),
+    }

@@ -1,0 +1,215 @@
+"""The command line as its user meets it: messages, exit codes, and one whole run."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from azure.data.tables import TableServiceClient
+from azure.storage.blob import BlobServiceClient
+
+from shared.adapters.table_rows import profile_of
+from shared.sampling.trend_rows import trend_of
+from spark_jobs import event_trends
+from spark_jobs.cluster_files import ClusterFiles
+from spark_jobs.engine_duckdb import DuckDbEngine
+from spark_jobs.engine_spark import SparkEngine
+from spark_jobs.errors import BadInput
+from spark_jobs.job import Request, run
+from spark_jobs.options import parse
+from spark_jobs.shape import Shape
+from spark_jobs.stores import HadoopStore
+from tests.spark.telemetry import FOLDER, event, pack, put
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from local.azurite import Azurite
+
+TODAY = date(2017, 7, 1)
+
+
+def started(*arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit code and what was said on standard error; nothing may be published."""
+    output = tmp_path / "out"
+    code = event_trends.main(["--output", str(output), *arguments])
+    assert not (output / "manifests").exists()
+    return code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--date", "2017-07-02"], "--date 2017-07-02: is in the future (today is 2017-07-01"),
+        (["--to", "2099-01-01"], "--to 2099-01-01: is in the future"),
+        (["--from", "2017-05-02", "--to", "2017-05-01"], "is an empty range"),
+        (["--date", "2017-05-02", "--late-days", "3"], "use one of --date"),
+        (["--date", "yesterday"], "'yesterday' is no date such as 2017-05-15"),
+        (["--late-days", "-1"], "'-1' is no number of days"),
+        (["--time-zone", "Mars/Base"], "--time-zone Mars/Base: no such zone"),
+        (["--profile", "a=b"], "needs --tables"),
+    ],
+)
+def test_wrong_options_are_told_before_anything_starts(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        parse(["--input", "x", "--output", "y", *arguments], TODAY)
+    assert error.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_ranges() -> None:
+    def of(*arguments: str) -> tuple[date | None, date | None]:
+        options = parse(["--input", "x", "--output", "y", *arguments], TODAY)
+        return options.since, options.until
+
+    assert of() == (None, None)
+    assert of("--late-days", "3") == (date(2017, 6, 28), TODAY)
+    assert of("--date", "2017-05-15") == (date(2017, 5, 15), date(2017, 5, 15))
+    assert of("--from", "2017-05-15") == (date(2017, 5, 15), None)
+
+
+def test_a_missing_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = started("--input", "/no/such", tmp_path=tmp_path, capsys=capsys)
+    assert (code, said) == (1, "event_trends: --input /no/such: no such file or folder\n")
+
+
+def test_a_folder_without_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in").mkdir()
+    code, said = started("--input", str(tmp_path / "in"), tmp_path=tmp_path, capsys=capsys)
+    assert code == 1
+    assert "holds no file such as PT1H.json" in said
+
+
+def test_a_range_without_files(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(tmp_path / "in", "2017-05-15", [event("2017-05-15T09:00:00")])
+    code, said = started(
+        "--input", str(tmp_path / "in"), "--date", "2017-05-16", tmp_path=tmp_path, capsys=capsys
+    )
+    assert code == 1
+    assert "no files of 2017-05-16 to 2017-05-16; there are files of 2017-05-15 to" in said
+
+
+def test_a_bad_control_names_file_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    control = tmp_path / "control.csv"
+    control.write_text("date,value\n2017-05-15,many\n")
+    code, said = started(
+        "--input", "x", "--control", str(control), tmp_path=tmp_path, capsys=capsys
+    )
+    assert code == 1
+    assert f"--control {control}, line 2: could not convert string to float: 'many'" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            event("2017-05-15T09:00:00", Measurements={"Amount": "a lot"}),
+            "bad_field, field Measurements.Amount",
+        ),
+        (event("2017-05-15T09:00:00", OperationId=7), "OperationId: expected text, found '7'"),
+        ('{"category":"StorageWrite"}', "neither a known Type nor a known payload"),
+        (event("2017-05-15T09:00:00", Type="AppMetrics"), "but no event, request or trace"),
+    ],
+)
+def test_drifted_columns_and_other_products_name_file_and_field(
+    line: str,
+    message: str,
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = put(tmp_path / "in", "2017-05-15", [line])
+    code, said = started("--input", str(tmp_path / "in"), tmp_path=tmp_path, capsys=capsys)
+    assert code == 1
+    assert message in said
+    assert str(file) in said or "metrics" in said
+
+
+def test_blobs_without_permission(
+    azurite: Azurite,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wrong_key = azurite.connection_string.replace("Eby8vdM0", "AAAAAAAA")
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", wrong_key)
+    url = f"{BlobServiceClient.from_connection_string(wrong_key).url}secret"
+    code, said = started("--input", url, tmp_path=tmp_path, capsys=capsys)
+    assert code == 1
+    assert said.startswith(f"event_trends: --input {url}: ")
+    assert "AAAAAAAA" not in said
+
+
+def test_a_night_from_blobs_to_pictures_and_tables(
+    spark: SparkSession,
+    azurite: Azurite,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first = date(2017, 5, 1)
+    days = [str(first + timedelta(days=n)) for n in range(36)]
+    for day in days:
+        rate_fell = day >= "2017-05-31"
+        for hour in (9, 15):
+            kept = 6 if rate_fell else 12
+            times = [f"{day}T{hour:02d}:{n:02d}:00" for n in range(kept)]
+            weight = 20 if rate_fell else 10
+            lines = [event(t, OperationId=f"{t}", ItemCount=weight) for t in times]
+            pack(put(tmp_path / "in", day, lines, hour))
+    blobs = BlobServiceClient.from_connection_string(azurite.connection_string)
+    container = blobs.create_container("night")
+    for path in (tmp_path / "in").rglob("*.gz"):
+        container.upload_blob(f"in/{path.relative_to(tmp_path / 'in')}", path.read_bytes())
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azurite.connection_string)
+
+    code = event_trends.main(
+        ["--input", f"{blobs.url}night/in", "--output", str(tmp_path / "out"), "--json",
+         "--measurement", "Amount", "--tables", "AZURE_STORAGE_CONNECTION_STRING",
+         "--profile", "OrderPlaced=workers"]
+    )  # fmt: skip
+
+    assert code == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["date"] for row in found] == days
+    assert found[30]["verdict"] == "sampling changed"
+    assert (found[29]["adjusted_count"], found[30]["adjusted_count"]) == (240, 240)
+    tables = TableServiceClient.from_connection_string(azurite.connection_string)
+    rows = [trend_of(row) for row in tables.get_table_client("Trends").list_entities()]
+    assert [trend.date for trend in rows] == days
+    profile = profile_of(tables.get_table_client("Scaling").get_entity("workers", "profile"))
+    assert profile is not None
+    assert profile.items_per_minute[9] == 2
+    assert profile.items_per_minute[3] == 0
+    drawn = {path.suffix: path.read_bytes() for path in (tmp_path / "out").rglob("OrderPlaced-*")}
+    assert drawn[".png"].startswith(b"\x89PNG")
+    assert b"<svg" in drawn[".html"]
+    assert b"http://127" not in drawn[".html"]
+
+
+@pytest.mark.parametrize("engine", [SparkEngine, DuckDbEngine])
+def test_files_and_folders_that_spark_itself_reaches(
+    engine: type[SparkEngine] | type[DuckDbEngine], spark: SparkSession, tmp_path: Path
+) -> None:
+    """As abfss on a cluster; here with the file system that Spark has for this machine."""
+    line = event("2017-05-15T09:00:00", ItemCount=3)
+    put(tmp_path / "in", "2017-05-15", [line, line, line[:40]], hour=9)
+    pack(put(tmp_path / "in", "2017-05-16", [line, event("2017-05-16T09:00:00")], hour=9))
+    source = ClusterFiles(spark, (tmp_path / "in").as_uri())
+    assert [FOLDER.split("/")[0] in file.path for file in source.files()] == [True, True]
+    store = HadoopStore(spark, (tmp_path / "out").as_uri())
+    done = run(source, store, engine(spark), Request(Shape("Amount"), "run", TODAY))
+    figures = [(t.date, t.records, t.duplicates_removed, t.quarantined) for t in done.trends]
+    assert figures == [("2017-05-15", 1, 2, 1), ("2017-05-16", 1, 0, 0)]
+    assert not store.create("manifests/000000001.json", b"{}")
+    with pytest.raises(BadInput, match="does not exist"):
+        ClusterFiles(spark, (tmp_path / "none").as_uri()).files()
