@@ -5,7 +5,7 @@ Source of the names: `ServiceBusTriggerBindingStrategy` of the Service Bus exten
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,21 +40,20 @@ def service_bus_by_hand(trigger: Binding, text: str) -> Invocation:
 
 def body_of(message: ServiceBusReceivedMessage) -> bytes:
     """The body in one piece; of an AMQP value or sequence, which has no bytes, its JSON."""
-    body = message.body
-    if isinstance(body, bytes | bytearray):
-        return bytes(body)
-    if isinstance(body, str):
-        return body.encode()
-    try:
-        return b"".join(body)
-    except TypeError:
-        return json.dumps(body, default=str).encode()
+    body: Any = message.body
+    if isinstance(body, Iterator):  # of a data section or a sequence
+        body = list(body)
+        if all(isinstance(part, bytes) for part in body):
+            return b"".join(body)
+    if body is None:
+        return b""
+    if isinstance(body, bytes):
+        return body
+    return (body if isinstance(body, str) else json.dumps(_texts(body), default=str)).encode()
 
 
 def _metadata(message: ServiceBusReceivedMessage) -> Mapping[str, Any]:
-    properties = {
-        _text(name): _text(value) for name, value in (message.application_properties or {}).items()
-    }
+    properties = _texts(message.application_properties or {})
     fields: dict[str, object] = {
         "ApplicationProperties": properties,
         "ContentType": message.content_type,
@@ -83,6 +82,10 @@ def _metadata(message: ServiceBusReceivedMessage) -> Mapping[str, Any]:
     return {name: value_datum(value) for name, value in fields.items() if value is not None}
 
 
-def _text(value: Any) -> Any:
-    """The client leaves texts of application properties as the bytes that came."""
+def _texts(value: Any) -> Any:
+    """The client leaves texts as the bytes that came."""
+    if isinstance(value, dict):
+        return {_texts(name): _texts(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_texts(each) for each in value]
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
