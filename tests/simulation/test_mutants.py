@@ -13,6 +13,9 @@ from typing import Any, cast
 
 import pytest
 
+# A simulation that fails leaves its coroutines as they are, for the collector to find.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 SEEDS_MAX = 60
 
 
