@@ -133,7 +133,7 @@ class MessagePump:
     @property
     def _completes(self) -> bool:
         default = self._options.auto_complete_messages
-        return self._function.trigger.is_true("autoComplete", default=default)
+        return self._function.trigger.is_true("autoCompleteMessages", default=default)
 
     def _log(self, action: str, message: ServiceBusReceivedMessage, error: Exception) -> None:
         name = self._function.name

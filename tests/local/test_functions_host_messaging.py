@@ -42,7 +42,7 @@ pytestmark = LEAVES_SOCKETS_OPEN
 
 APP = Path(__file__).parent / "messaging_app"
 SECONDS_MAX = 30.0
-LISTENING = ("plain", "session", "subscribed", "many", "one")
+LISTENING = ("plain", "session", "subscribed", "kept", "many", "one")
 LOCK = timedelta(seconds=2)
 SUBSCRIPTION = "news/subscriptions/mail"
 
@@ -141,6 +141,7 @@ async def sample(azurite: Azurite) -> AsyncIterator[Sample]:
         namespace.declare_queue(plain, QueueProperties(max_delivery_count=2, lock_duration=LOCK))
         sessions = QueueProperties(requires_session=True, max_delivery_count=2, lock_duration=LOCK)
         namespace.declare_queue("working", sessions)
+        namespace.declare_queue("kept")
         namespace.declare_topic("news")
         namespace.declare_subscription("news", "mail")
         hub = HubProperties(partition_count=2, consumer_groups=("$Default", "single"))
@@ -162,8 +163,10 @@ class TestServiceBus:
         await sample.send(
             queue, "körper", content_type="text/plain", application_properties=properties, **seen
         )
-        async with sample.running("plain", "subscribed") as app:
+        await sample.send("kept", "not completed")
+        async with sample.running("plain", "subscribed", "kept") as app:
             (message,) = await note_of(app, "message", 1)
+            await note_of(app, "kept", 1)
             assert (await sample.host.invoke("plain", "by hand")).succeeded
             await sample.send(queue, {"fail": True})
             await until(lambda: sample.counts(queue) == (0, 1), SECONDS_MAX)
@@ -174,7 +177,7 @@ class TestServiceBus:
             await sample.send(queue, {"seconds": 1})
             await note_of(app, "plain", 5)  # and stop, which waits for its end
         assert noted(app, "plain")[:4] == ["körper", "by hand", *['{"fail": true}'] * 2]
-        assert sample.counts(queue) == (0, 1)
+        assert (sample.counts(queue), sample.counts("kept")) == ((0, 1), (1, 0))
         assert {name: getattr(message, name) for name in seen} == seen
         assert (message.label, message.content_type) == ("s", "text/plain")
         assert message.application_properties == message.user_properties == properties

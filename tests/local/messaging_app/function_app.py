@@ -55,6 +55,13 @@ async def subscribed(message: func.ServiceBusMessage) -> None:
     journal.append({"subscribed": message.get_body().decode()})
 
 
+@app.service_bus_queue_trigger(
+    arg_name="message", queue_name="kept", connection="Bus", auto_complete_messages=False
+)
+async def kept(message: func.ServiceBusMessage) -> None:
+    journal.append({"kept": message.get_body().decode()})
+
+
 @app.event_hub_message_trigger(
     arg_name="events",
     event_hub_name="telemetry",
