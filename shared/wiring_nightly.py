@@ -126,20 +126,23 @@ def _missing(error: ImportError, submitter: str) -> SettingsError:
 
 
 def _livy(found: NightlySettings) -> BatchClient:
-    from shared.adapters.nightly_livy import LivyClient  # noqa: PLC0415  heavy to import
+    from shared.adapters.nightly_livy import FabricClient, LivyClient  # noqa: PLC0415  heavy
+
+    fabric = urlsplit(found.endpoint).hostname == FABRIC
 
     async def headers() -> Mapping[str, str]:
         if found.user:
             pair = base64.b64encode(f"{found.user}:{found.password}".encode()).decode()
             return {"Authorization": f"Basic {pair}"}
-        if urlsplit(found.endpoint).hostname != FABRIC:
+        if not fabric:
             return {}
         from shared.adapters.credentials import credential_for  # noqa: PLC0415  heavy to import
 
         token = await credential_for(found.endpoint).get_token(f"https://{FABRIC}/.default")
         return {"Authorization": f"Bearer {token.token}"}
 
-    return LivyClient(found.endpoint, found.request, headers)
+    kind = FabricClient if fabric else LivyClient
+    return kind(found.endpoint, found.request, headers)
 
 
 async def close() -> None:

@@ -1,4 +1,4 @@
-"""Batches of Livy and of Synapse: submitted once by their name, whoever answers for them.
+"""Batches of Livy, Synapse and Fabric: submitted once by their name, whoever answers for them.
 
 Neither has an idempotency token. Apache Livy from 0.6 on refuses a second batch of a name; the
 others do not, so the list is searched for the name before anything is started. Livy's REST API:
@@ -21,6 +21,8 @@ REFUSALS = (400, 401, 403, 404, 405, 409, 413, 422)
 DETAIL_LENGTH_MAX = 500
 PHASES = {
     "not_started": JobPhase.PENDING,
+    "not_submitted": JobPhase.PENDING,
+    "submitting": JobPhase.PENDING,
     "starting": JobPhase.PENDING,
     "recovering": JobPhase.PENDING,
     "success": JobPhase.SUCCEEDED,
@@ -28,10 +30,11 @@ PHASES = {
     "dead": JobPhase.FAILED,
     "killed": JobPhase.FAILED,
 }
-"""Livy's states; all others are of a batch that runs."""
+"""Livy's states, and two of Fabric's; all others are of a batch that runs."""
 
 Batch = Mapping[str, Any]
-"""As Livy writes it: id, name, state, appId, appInfo, log; Synapse adds result and errorInfo."""
+"""As Livy writes it: id, name, state, appId, appInfo, log. Synapse and Fabric add result and
+errorInfo."""
 
 
 class BatchFailed(Exception):
@@ -45,7 +48,8 @@ class BatchFailed(Exception):
 @dataclass(frozen=True, slots=True)
 class Page:
     batches: Sequence[Batch]
-    total: int
+    total: int | None
+    """None where only an empty page tells the end."""
 
 
 class BatchClient(Protocol):
@@ -116,7 +120,7 @@ class BatchSubmitter:
             if found:
                 return found[0]
             start += len(page.batches)
-            if not page.batches or start >= page.total:
+            if not page.batches or (page.total is not None and start >= page.total):
                 return None
         raise BatchFailed(f"more than {PAGES_MAX * PAGE_SIZE} batches to look through")
 

@@ -1,4 +1,4 @@
-"""Livy by its REST API: Fabric, HDInsight, a Livy of one's own."""
+"""Livy by its REST API: HDInsight, a Livy of one's own, and Fabric."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ Headers = Callable[[], Awaitable[Mapping[str, str]]]
 REQUESTED_BY = {"X-Requested-By": "app-service-autoscaler"}
 """Livy refuses changes without it where it guards against forged requests, HDInsight always."""
 
+ENDED_BEFORE_LIVY = ("error", "cancelled", "expired")
+
 
 class LivyClient:
     """See BatchClient. ``url`` ends before ``/batches``; ``request`` is what each batch has."""
@@ -36,9 +38,7 @@ class LivyClient:
 
     async def page(self, start: int, size: int) -> Page:
         answer = await self._call("GET", "/batches", params={"from": start, "size": size})
-        batches = answer.get("sessions") or answer.get("items") or []  # items: Fabric
-        total = answer.get("total") or answer.get("totalCountOfMatchedItems") or 0
-        return Page(batches, total)
+        return Page(answer.get("sessions") or [], answer.get("total") or 0)
 
     async def create(self, name: str, arguments: Sequence[str]) -> Batch:
         body = {**self._request, "name": name, "args": list(arguments)}
@@ -74,6 +74,27 @@ class LivyClient:
             detail = " ".join(text.split())[:DETAIL_LENGTH_MAX]
             raise BatchFailed(f"{what}: {response.status} {detail}", response.status)
         return _object(text, what)
+
+
+class FabricClient(LivyClient):
+    """Where Fabric differs, by its public description: microsoft/fabric-samples, docs-samples/
+    data-engineering/Livy-API-swagger. It has no list of log lines apart from the batch."""
+
+    async def page(self, start: int, size: int) -> Page:
+        answer = await self._call("GET", "/batches", params={"$top": size, "$skip": start})
+        return Page(answer.get("items") or [], None)
+
+    async def get(self, handle: str) -> Batch:
+        """A batch can end before Livy hears of it: while it waits, or its libraries are packed."""
+        batch = await super().get(handle)
+        before = batch.get("fabricBatchStateInfo") or {}
+        if before.get("state") not in ENDED_BEFORE_LIVY:
+            return batch
+        message = before.get("errorMessage") or f"{before['state']} before it was started"
+        return {**batch, "result": "Failed", "errorInfo": [{"message": message}]}
+
+    def log_url(self, batch: Batch) -> str:
+        return app_info_url(batch) or f"{self._url}/batches/{batch['id']}"
 
 
 def _object(text: str, what: str) -> dict[str, Any]:

@@ -13,16 +13,16 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pytest
 
 from local.stand_ins.loopback_server import Fault, LoopbackServer, Reply
-from local.stand_ins.spark_batches import BatchStandIn
+from local.stand_ins.spark_batches import BatchStandIn, Flavour
 from local.stand_ins.spark_databricks import DatabricksStandIn
 from shared.adapters.nightly_batches import BatchSubmitter
 from shared.adapters.nightly_databricks import DatabricksSubmitter
-from shared.adapters.nightly_livy import LivyClient
+from shared.adapters.nightly_livy import FabricClient, LivyClient
 from shared.adapters.nightly_local import LocalSubmitter
 from shared.adapters.nightly_memory import MemorySubmitter
 from shared.adapters.nightly_synapse import SynapseClient
@@ -34,7 +34,10 @@ ARGUMENTS = ("--input", "abfss://x", "--date", "2026-02-28")
 FILE = "abfss://jobs@account.dfs.core.windows.net/event_trends.py"
 REQUEST = {"file": FILE, "pyFiles": ["abfss://x/y.zip"], "conf": {"spark.executor.cores": "4"}}
 TASK = {"existing_cluster_id": "c-1", "spark_python_task": {"python_file": FILE}}
-PATIENCE_SECONDS = 0.3
+PATIENCE_SECONDS = 20.0
+SHORT_PATIENCE_SECONDS = 1.0
+"""Of who is not answered at all."""
+
 LOST = Fault(reply=None, does_work=True, methods=frozenset({"POST"}))
 
 
@@ -152,24 +155,27 @@ class Databricks:
         return found
 
 
-async def remote(kind: str, stack: AsyncExitStack) -> Batches | Databricks:
+async def remote(
+    kind: str, stack: AsyncExitStack, patience_seconds: float = PATIENCE_SECONDS
+) -> Batches | Databricks:
     if kind == "databricks":
         server = await stack.enter_async_context(DatabricksStandIn())
-        return Databricks(server, DatabricksSubmitter(server.host, TASK, PATIENCE_SECONDS))
-    synapse = kind == "synapse"
-    batches = await stack.enter_async_context(
-        BatchStandIn(synapse=synapse, unique_names=kind == "livy")
-    )
+        return Databricks(server, DatabricksSubmitter(server.host, TASK, patience_seconds))
+    batches = await stack.enter_async_context(BatchStandIn(cast("Flavour", kind)))
     client: Any = (
-        SynapseClient(batches.base_url, "pool1", REQUEST, PATIENCE_SECONDS)
-        if synapse
-        else LivyClient(f"{batches.livy_url}/batches", REQUEST, basic, PATIENCE_SECONDS)
+        SynapseClient(batches.base_url, "pool1", REQUEST, patience_seconds)
+        if kind == "synapse"
+        else (FabricClient if kind == "fabric" else LivyClient)(
+            f"{batches.livy_url}/batches", REQUEST, basic, patience_seconds
+        )
     )
     stack.push_async_callback(client.close)
     return Batches(batches, BatchSubmitter(client))
 
 
-@pytest.fixture(params=["memory", "processes", "livy", "old livy", "synapse", "databricks"])
+@pytest.fixture(
+    params=["memory", "processes", "livy", "old livy", "synapse", "fabric", "databricks"]
+)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     async with AsyncExitStack() as stack:
         if request.param == "memory":
@@ -182,7 +188,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             yield await remote(request.param, stack)
 
 
-@pytest.fixture(params=["livy", "old livy", "synapse", "databricks"])
+@pytest.fixture(params=["livy", "old livy", "synapse", "fabric", "databricks"])
 async def far(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Batches | Databricks]:
@@ -259,14 +265,18 @@ async def test_who_is_busy_is_asked_again_later(far: Batches | Databricks, statu
     assert len(far.submitted()) == 1
 
 
-async def test_a_lost_reply_is_no_second_run(far: Batches | Databricks) -> None:
-    far.server.fail_next(LOST)
-    with pytest.raises(JobUnavailable):
-        await far.submitter.submit(Job("run-1", ARGUMENTS))
-    far.server.stop_failing()
-    submission = await far.submitter.submit(Job("run-1", ARGUMENTS))
-    assert far.submitted() == [("run-1", ARGUMENTS)]
-    assert (await far.submitter.status(submission.handle)).phase is JobPhase.PENDING
+@pytest.mark.parametrize("kind", ["livy", "old livy", "synapse", "fabric", "databricks"])
+async def test_a_lost_reply_is_no_second_run(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.adapters.nightly_databricks.RETRY_SECONDS", 1)
+    async with AsyncExitStack() as stack:
+        far = await remote(kind, stack, SHORT_PATIENCE_SECONDS)
+        far.server.fail_next(LOST)
+        with pytest.raises(JobUnavailable):
+            await far.submitter.submit(Job("run-1", ARGUMENTS))
+        far.server.stop_failing()
+        submission = await far.submitter.submit(Job("run-1", ARGUMENTS))
+        assert far.submitted() == [("run-1", ARGUMENTS)]
+        assert (await far.submitter.status(submission.handle)).phase is JobPhase.PENDING
 
 
 @pytest.mark.parametrize("status", [400, 403])
@@ -285,15 +295,29 @@ async def test_who_does_not_answer_at_all_is_asked_again_later(far: Batches | Da
     await server.__aenter__()
 
 
-async def test_the_name_is_found_on_a_later_page() -> None:
-    async with BatchStandIn(unique_names=False) as server:
-        client = LivyClient(server.livy_url, REQUEST, basic)
-        submitter = BatchSubmitter(client)
+@pytest.mark.parametrize("kind", ["old livy", "synapse", "fabric"])
+async def test_the_name_is_found_on_a_later_page(kind: str) -> None:
+    async with AsyncExitStack() as stack:
+        far = await remote(kind, stack)
+        assert isinstance(far, Batches)
         for n in range(205):
-            server.add({"name": f"other-{n}"})
-        first = await submitter.submit(Job("run-1", ARGUMENTS))
-        assert await submitter.submit(Job("run-1", ARGUMENTS)) == first
-        await client.close()
+            far.server.add({"name": f"other-{n}"})
+        first = await far.submitter.submit(Job("run-1", ARGUMENTS))
+        assert await far.submitter.submit(Job("run-1", ARGUMENTS)) == first
+
+
+async def test_a_batch_of_fabric_that_ends_before_livy_hears_of_it_has_failed() -> None:
+    async with AsyncExitStack() as stack:
+        far = await remote("fabric", stack)
+        assert isinstance(far, Batches)
+        submission = await far.submitter.submit(Job("run-1", ARGUMENTS))
+        (batch,) = far.server.batches.values()
+        batch.state = "not_submitted"
+        assert (await far.submitter.status(submission.handle)).phase is JobPhase.PENDING
+        batch.before_livy = {"state": "error", "errorMessage": "no capacity left"}
+        status = await far.submitter.status(submission.handle)
+    assert status.phase is JobPhase.FAILED
+    assert "no capacity left" in status.error
 
 
 async def test_a_process_that_is_killed_has_failed_also_for_a_host_that_starts_later(

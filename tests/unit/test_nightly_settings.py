@@ -103,6 +103,7 @@ DATABRICKS = "https://adb-1.7.azuredatabricks.net"
     ("submitter", "endpoint", "request_", "kind"),
     [
         ("livy", "https://c.azurehdinsight.net/livy", FILE, "BatchSubmitter"),
+        ("livy", f"https://{wiring_nightly.FABRIC}/v1/workspaces/w", FILE, "BatchSubmitter"),
         ("synapse", SYNAPSE, FILE, "BatchSubmitter"),
         ("databricks", DATABRICKS, TASK, "DatabricksSubmitter"),
     ],
