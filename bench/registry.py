@@ -21,6 +21,8 @@ GROUPS = (
     "cold_start",
     "ingest",
     "ingestion_stores",
+    "spark",
+    "verdict",
 )
 
 

@@ -7,12 +7,13 @@ import html
 import io
 import re
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 from shared.sampling.trend_rows import Trend
 from shared.sampling.verdict import Finding
 
+HALF_A_DAY = timedelta(hours=12)
 SERIES_MAX = 50
 """The largest; more would be a folder that nobody looks through."""
 COLORS = {
@@ -86,13 +87,14 @@ def _drawn(days: Sequence[Trend]) -> tuple[bytes, str]:
             above.scatter(at, heights, color=color, marker=MARKS[finding], s=80, zorder=5,
                           label=str(finding))  # fmt: skip
         for day in at:
-            above.axvspan(day, day, color=color, alpha=0.25)
+            above.axvspan(day - HALF_A_DAY, day + HALF_A_DAY, color=color, alpha=0.1, linewidth=0)
     above.set_title(title_of(days[0]).replace("$", r"\$"))
     above.set_ylim(bottom=min(0, *low))
     above.legend(loc="best", fontsize="small")
+    known = [t.sampling_rate for t in days if t.sampling_rate is not None]
     rates = [float("nan") if t.sampling_rate is None else t.sampling_rate for t in days]
     below.step(dates, rates, where="mid", color="#ef6c00")
-    below.set_ylim(0, 105)
+    below.set_ylim(0, 1.2 * max(known, default=100))
     below.set_ylabel("kept, %")
     figure.autofmt_xdate()
     png, svg = io.BytesIO(), io.StringIO()

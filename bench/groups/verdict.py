@@ -1,0 +1,105 @@
+"""verdict: how much of a loss is found, by its size, and how often a good day is called one.
+
+Beside it the usual way to look at a chart: this day against the same weekday before, with the limit
+that gives 1 % of false alarms on the very same days.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bench.made_up_series import MadeUp, Tweets, World
+from bench.measurement import Measurement
+from shared.sampling.verdict import Day, Finding, judge
+
+WORLDS = 60
+LOSSES = (0.1, 0.15, 0.2, 0.3, 0.5, 0.8)
+FALSE_ALARMS_MAX = 0.01
+LOSS_DAYS = 1 / 50
+"""How often days of loss are among all, for the precision that is told."""
+NOTHING, HOLIDAY = "nothing", "holiday"
+
+
+@dataclass
+class Tally:
+    """By what happened: whether loss was found, and how far the day fell against a week ago."""
+
+    called: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
+    falls: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, happened: str, today: Day, history: Sequence[Day]) -> None:
+        self.called[happened].append(judge(today, history).finding is Finding.EVENTS_LOST)
+        before = history[-7].value
+        self.falls[happened].append(math.log(max(today.value, 0.5) / max(before, 0.5)))
+
+    def found(self, happened: str) -> float:
+        return float(np.mean(self.called[happened]))
+
+    def found_by_weekday(self, happened: str) -> float:
+        limit = np.quantile(self.falls[NOTHING], FALSE_ALARMS_MAX)
+        return float(np.mean(np.array(self.falls[happened]) < limit))
+
+
+def measure() -> Iterator[Measurement]:
+    rng = np.random.default_rng(11)
+    worlds = [MadeUp(rng) for _ in range(WORLDS)]
+    yield from _told("verdict.control", _tally(worlds, rng), holidays=True)
+    yield from _told("verdict.alone", _tally(worlds, rng, control=False))
+    yield from _told("verdict.tweets", _tally([Tweets()], rng, each=True))
+
+
+def _tally(
+    worlds: Sequence[World], rng: np.random.Generator, control: bool = True, each: bool = False
+) -> Tally:
+    """``each`` loses something on every day that can be judged, else on three of a series."""
+    tally = Tally()
+    for world in worlds:
+        usual = [_seen(world.day(index), control) for index in range(world.days)]
+        judged = range(28 if each else 49, world.days)
+        for index in judged:
+            tally.add(NOTHING, usual[index], usual[:index])
+        for index in judged if each else rng.choice(judged, 3, replace=False):
+            for lost in LOSSES:
+                today = _seen(world.day(int(index), lost=lost), control)
+                tally.add(_name(lost), today, usual[:index])
+            today = _seen(world.day(int(index), traffic=0.5), control)
+            tally.add(HOLIDAY, today, usual[:index])
+    return tally
+
+
+def _seen(day: Day, control: bool) -> Day:
+    return day if control else replace(day, control=None)
+
+
+def _name(lost: float) -> str:
+    return f"{lost:.0%}_loss"
+
+
+def _told(name: str, tally: Tally, holidays: bool = False) -> Iterator[Measurement]:
+    alarms = tally.found(NOTHING)
+    days = len(tally.called[NOTHING])
+    yield Measurement(
+        f"{name}.false_alarms", alarms, "share of days", FALSE_ALARMS_MAX, "ratio ≤ 1",
+        f"of {days} ordinary days; baseline: what is allowed",
+    )  # fmt: skip
+    if holidays:
+        yield Measurement(
+            f"{name}.holidays_called_loss", tally.found(HOLIDAY), "share",
+            max(tally.found_by_weekday(HOLIDAY), 1e-9), "≤ 0.01",
+            "half the traffic, the control's too; baseline: same weekday before",
+        )  # fmt: skip
+    for lost in LOSSES:
+        recall = tally.found(_name(lost))
+        hits, misses = recall * LOSS_DAYS, alarms * (1 - LOSS_DAYS)
+        precision = hits / (hits + misses) if hits + misses else math.nan
+        yield Measurement(
+            f"{name}.recall_at_{100 * lost:.0f}_percent", recall, "share",
+            max(tally.found_by_weekday(_name(lost)), 1e-9), "",
+            f"precision {precision:.2f} where one day in {1 / LOSS_DAYS:.0f} has such a loss;"
+            " baseline: same weekday before, at 1 % false alarms",
+        )  # fmt: skip
