@@ -41,6 +41,17 @@ echo 'Installing Python packages into .venv ...'
 .venv/bin/python -m pip install --quiet --disable-pip-version-check \
     --no-deps --ignore-requires-python -r local/requirements-host.txt
 
+has_java() {
+    PATH="${JAVA_HOME:+$JAVA_HOME/bin:}$PATH" java -version 2>&1 |
+        sed -n 's/.* version "\([0-9]*\).*/\1/p' | awk '$1 >= 17 { found = 1 } END { exit !found }'
+}
+
+if ! has_java; then
+    printf '%s\n' 'No Java 17 or newer was found. All works but the Spark jobs (spark_jobs, tests/spark):' \
+        '  Debian or Ubuntu: sudo apt-get install openjdk-17-jre-headless' \
+        '  macOS:            brew install openjdk@17' >&2
+fi
+
 if ! has_node; then
     echo 'No Node.js 18 or newer with npm was found: installing one into .venv ...'
     .venv/bin/python -m pip install --quiet --disable-pip-version-check \

@@ -90,7 +90,7 @@ def _drawn(days: Sequence[Trend]) -> tuple[bytes, str]:
             above.axvspan(day - HALF_A_DAY, day + HALF_A_DAY, color=color, alpha=0.1, linewidth=0)
     above.set_title(title_of(days[0]).replace("$", r"\$"))
     above.set_ylim(bottom=min(0, *low))
-    above.legend(loc="best", fontsize="small")
+    figure.legend(loc="outside lower center", ncols=6, fontsize="small")
     known = [t.sampling_rate for t in days if t.sampling_rate is not None]
     rates = [float("nan") if t.sampling_rate is None else t.sampling_rate for t in days]
     below.step(dates, rates, where="mid", color="#ef6c00")

