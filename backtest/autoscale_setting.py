@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import time
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -34,11 +34,14 @@ OPERATORS = {
     "NotEquals": "!=",
 }
 AGGREGATIONS = ("average", "minimum", "maximum", "total", "count", "last")
+SUMS = ("total", "count")
+"""Aggregations that grow with the number of samples."""
 STATISTICS = {"Average": "average", "Min": "minimum", "Max": "maximum", "Sum": "total",
               "Count": "count"}  # fmt: skip
 UNITS = {"ChangeCount": "instances", "PercentChangeCount": "percent", "ExactCount": "exactly"}
 PLAN = re.compile(
-    r"/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/Microsoft\.Web/serverfarms/([^/]+)/?",
+    r"/subscriptions/([\w-]+)/resourceGroups/([\w.()-]+)"
+    r"/providers/Microsoft\.Web/serverfarms/([\w-]+)/?",
     re.IGNORECASE,
 )
 BUS = re.compile(r".*/Microsoft\.ServiceBus/namespaces/[^/]+(?:/queues/([^/]+))?/?", re.IGNORECASE)
@@ -94,10 +97,8 @@ def convert(document: Any) -> Converted:
     target = _target(setting)
     reading = _Reading()
     profiles = [_profile(p, f"profiles[{n}]", reading) for n, p in enumerate(_listed(setting))]
-    regular = [p for p in profiles if p.when is None and not _marks_end(p.name)]
-    if not regular:
-        raise BacktestError("profiles: none is the default one, without recurrence or fixedDate")
     ends = {_marks_end(p.name): p for p in profiles if _marks_end(p.name)}
+    regular = _regular(profiles, ends)
     timed = [_ended(p, ends, reading) for p in profiles if p.when and not _marks_end(p.name)]
     timed.sort(key=lambda profile: not (profile.when and profile.when.fixed))
     if not reading.metrics:
@@ -107,11 +108,21 @@ def convert(document: Any) -> Converted:
         name=target.name,
         target=target,
         metrics=reading.metrics,
-        default=regular[0],
+        default=regular,
         profiles=tuple(timed),
         cooldown=_cooldown(reading),
         notes=tuple(dict.fromkeys(reading.notes)),
     )
+
+
+def _regular(profiles: Sequence[ProfileOf], ends: Mapping[str, ProfileOf]) -> ProfileOf:
+    """The default profile. With recurring ones Azure keeps a copy of it for each, at its end, and
+    the original no more.
+    """
+    plain = [p for p in profiles if p.when is None and not _marks_end(p.name)]
+    if not plain and not ends:
+        raise BacktestError("profiles: none is the default one, without recurrence or fixedDate")
+    return plain[0] if plain else replace(next(iter(ends.values())), name="default", when=None)
 
 
 def _setting(document: Any) -> Mapping[str, Any]:
@@ -155,7 +166,7 @@ def _profile(given: Any, place: str, reading: _Reading) -> ProfileOf:
         )
         name = str(given["name"])
         when = _when(given, place)
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BacktestError(f"{place}: {type(error).__name__}: {error}") from error
     if default > limits.minimum and not _marks_end(name):
         reading.notes.append(
@@ -176,8 +187,14 @@ def _rule(given: Mapping[str, Any], place: str, reading: _Reading) -> MetricRule
             f"{action['type']!r} or timeAggregation {aggregation!r} is not known"
         )
     reading.cooldowns[direction].add(_seconds(action.get("cooldown", "PT5M"), place))
+    metric = _metric(trigger, reading)
+    if aggregation in SUMS and not isinstance(reading.metrics[metric], AzureMonitorMetric):
+        reading.notes.append(
+            f"{place}: {aggregation} of {metric}: read every 15 s instead of once a minute, so the "
+            "same load adds up to four times as much: the threshold needs a change"
+        )
     return MetricRule(
-        metric=_metric(trigger, reading),
+        metric=metric,
         comparison=comparison,
         threshold=float(trigger["threshold"]),
         direction=direction,  # type: ignore[arg-type]

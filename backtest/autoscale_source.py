@@ -31,7 +31,7 @@ def written(converted: Converted) -> str:
         ")",
         "from shared.settings import Settings",
         "",
-        *[f"# {note}" for note in converted.notes],
+        *[f"# {' '.join(note.split())}" for note in converted.notes],  # one line each, whatever
         "",
         "",
         "def resources(settings: Settings) -> Sequence[Resource]:",
@@ -46,7 +46,7 @@ def written(converted: Converted) -> str:
         f"            policy={_policy(converted)},",
         f"            limits={_call(_widest(converted))},",
         f"            cooldown={_call(converted.cooldown)},",
-        f"            history_seconds={max(*windows, 1800):g},",
+        f"            history_seconds={max([*windows, 1800]):g},",
         "        )",
         "    ]",
     ]

@@ -83,6 +83,38 @@ def test_every_form_in_which_a_setting_is_exported_is_read(form: str) -> None:
     assert written(convert(document)) == written(convert(rest))
 
 
+def test_a_setting_with_recurring_profiles_as_the_portal_and_the_cli_make_it() -> None:
+    """The default profile is renamed, and there is none besides: learn.microsoft.com, "Autoscale
+    with multiple profiles"."""
+    document = example()
+    profiles = document["properties"]["profiles"]
+    (end,) = [p for p in profiles if p["name"].startswith("{")]
+    (plain,) = [p for p in profiles if "recurrence" not in p and "fixedDate" not in p]
+    profiles.remove(plain)
+    end |= {key: plain[key] for key in ("capacity", "rules")}
+    there, original = loaded(document), loaded(example())
+    assert there.limits == original.limits
+    assert there.policy.default.policy == original.policy.default.policy  # type: ignore[attr-defined]
+    assert there.policy.rules == original.policy.rules  # type: ignore[attr-defined]
+
+
+def test_texts_of_the_setting_never_become_code(tmp_path: Path) -> None:
+    document = changed("profiles", 0, "name", value=f"x\nopen({str(tmp_path / 'ran')!r}, 'w')\n#")
+    document["properties"]["profiles"][0]["capacity"]["default"] = "9"
+    loaded(document)
+    assert list(tmp_path.iterdir()) == []
+    for name in ('w"""+1/0+"""', "w\n1/0", "w\\"):
+        uri = f"/subscriptions/s/resourceGroups/g/providers/Microsoft.Web/serverfarms/{name}"
+        with pytest.raises(BacktestError, match="must be an App Service Plan"):
+            convert(changed("targetResourceUri", value=uri))
+
+
+def test_sums_of_what_is_read_more_often_are_pointed_out() -> None:
+    noted = " ".join(convert(changed(*TRIGGER, "timeAggregation", value="Total")).notes)
+    assert "profiles[0].rules[0]: total of" in noted
+    assert "four times" not in " ".join(convert(example()).notes)
+
+
 def test_what_is_not_carried_over_is_said() -> None:
     notes = " ".join(convert(example()).notes)
     for word in ("notifications", "diagnostic setting", "capacity.default", "cooldowns"):
@@ -119,6 +151,11 @@ TRIGGER = ("profiles", 0, "rules", 0, "metricTrigger")
             changed("profiles", 0, "recurrence", "schedule", "days", value=["Caturday"]),
             "'Cat' is no day",
         ),
+        (
+            changed("profiles", 0, "recurrence", "schedule", "hours", value=[]),
+            "profiles[0]: IndexError",
+        ),
+        (changed("profiles", 0, "rules", 0, "metricTrigger", value="x"), "profiles[0]: "),
         (changed("profiles", 3, "capacity", value={"minimum": "1"}), "profiles[3]: KeyError"),
     ],
 )
