@@ -32,14 +32,18 @@ class RecentLog:
         return sorted((e for e in kept if e.time >= since), key=lambda e: e.time, reverse=True)
 
     async def _catch_up(self, name: str, since: datetime) -> None:
-        kept = self._kept[name]
-        known_from = self._from.get(name)
-        if not kept or known_from is None or since < known_from:
-            start, self._from[name] = since, since
+        """Lines are kept without a gap, from the earliest time asked for; or the newest, at most.
+
+        So where the caller looks before that time, or only after the newest line, all is read anew.
+        """
+        kept, start = self._kept[name], since
+        newest = max((time for time, _ in kept), default=None)
+        if newest is not None and self._from[name] <= since <= newest:
+            start = newest - OVERLAP
         else:
-            start = max(max(time for time, _ in kept) - OVERLAP, since)
+            kept.clear()
+            self._from[name] = since
         for line in await self._store.log(name, LINES_MAX, since=start):
             kept[line.time, line.entry_id] = line
         for key in sorted(kept)[: max(len(kept) - LINES_MAX, 0)]:
             del kept[key]
-            self._from[name] = key[0]

@@ -192,3 +192,36 @@ async def test_a_page_without_any_decision_says_what_to_look_at(world: World) ->
     reply = await page(world.board, Request())
     assert "do <code>metric_collector</code>" in reply.body.decode()
     assert (await page(world.board, Request(query={"hours": "x"}))).status == 400
+
+
+# --- the log, kept between requests -----------------------------------------------------------
+
+
+async def lines_of(recent: RecentLog, world: World, hours: float) -> int:
+    return len(await recent.lines("plan-1", world.now - timedelta(hours=hours)))
+
+
+async def test_a_look_at_a_short_span_leaves_no_gap_in_a_long_one(world: World) -> None:
+    recent = RecentLog(world.store)
+    await world.minute()
+    assert await lines_of(recent, world, 3) == 1
+    world.now += timedelta(hours=5)
+    await world.minute()
+    world.now += timedelta(hours=5)
+    await world.minute()
+    assert await lines_of(recent, world, 1) == 1
+    assert await lines_of(recent, world, 12) == 3
+
+
+async def test_more_lines_than_are_kept_are_not_read_over_and_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.dashboard.recent.LINES_MAX", 10)
+    recent = RecentLog(world.store)
+    for _ in range(20):
+        await world.minute()
+        await lines_of(recent, world, 12)
+    before = world.store.lines_read
+    await world.minute()
+    assert await lines_of(recent, world, 12) == 10
+    assert world.store.lines_read - before <= 4
