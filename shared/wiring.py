@@ -94,14 +94,15 @@ def breaker_store() -> TableBreakerStore:
 
 @cache
 def herald() -> Herald:
-    """The log, and the webhook where one is set."""
+    """The log, and the webhook where one is set, of the kinds of news that are asked for."""
     from shared.adapters.ingestion_retry import JitteredRetrying  # noqa: PLC0415
     from shared.adapters.webhook import LogHerald, Webhook  # noqa: PLC0415  heavy to import
 
     found = settings().notifications
     if not found.webhook_url:
         return LogHerald()
-    return LogHerald(Webhook(found.webhook_url, found.webhook_style, JitteredRetrying()))
+    webhook = Webhook(found.webhook_url, found.webhook_style, JitteredRetrying())
+    return LogHerald(webhook, found.kinds)
 
 
 @cache

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from shared import wiring
-from shared.news import Kind
 from shared.nightly import jobs
 from shared.nightly.flows.settle import Settler
 from shared.nightly.model import Run, RunPolicy
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from shared.adapters.nightly_batches import BatchClient
     from shared.messaging.ports import Recompute
     from shared.nightly.model import Job
-    from shared.nightly.ports import Herald, InputReader, JobSubmitter, RunStore
+    from shared.nightly.ports import InputReader, JobSubmitter, RunStore
 
 STORAGE = "AzureWebJobsStorage"
 FABRIC = "api.fabric.microsoft.com"
@@ -47,7 +46,7 @@ def _recompute() -> Recompute:
 @cache
 def settler() -> Settler:
     """Makes it so."""
-    return Settler(store(), submitter(), herald(), policy(settings()), _job, jobs.new_token)
+    return Settler(store(), submitter(), wiring.herald(), policy(settings()), _job, jobs.new_token)
 
 
 @cache
@@ -62,15 +61,6 @@ def inputs() -> InputReader:
     from shared.adapters.nightly_inputs import StoredInputs  # noqa: PLC0415  heavy to import
 
     return StoredInputs(settings().input, settings().input_connection_string)
-
-
-def herald() -> Herald:
-    """Whoever is told of everything, unless nobody wants to hear of failed trends."""
-    if Kind.TRENDS_FAILED in wiring.settings().notifications.kinds:
-        return wiring.herald()
-    from shared.adapters.webhook import LogHerald  # noqa: PLC0415  heavy to import
-
-    return LogHerald()
 
 
 @cache

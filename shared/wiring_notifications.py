@@ -26,7 +26,6 @@ async def notify() -> int:
         wiring.memories(),
         wiring.herald(),
         Patience(found.quiet, found.repeat),
-        found.kinds,
         timedelta(minutes=found.at_maximum_minutes),
     )
 

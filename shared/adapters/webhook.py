@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from shared.ingestion.ports import Retrying
-from shared.news import CONTENT_TYPES, News, Severity, Style, shaped
+from shared.news import CONTENT_TYPES, Kind, News, Severity, Style, shaped
 from shared.notifications.ports import Herald, NotSent
 
 log = logging.getLogger(__name__)
@@ -27,17 +28,19 @@ class _Unavailable(NotSent):
 
 
 class LogHerald:
-    """Tells the log, then whoever else is to be told."""
+    """Tells the log, then whoever else is to be told, of these kinds and of their end."""
 
-    def __init__(self, then: Herald | None = None) -> None:
-        self._then = then
+    def __init__(
+        self, then: Herald | None = None, kinds: Collection[str] = frozenset(Kind)
+    ) -> None:
+        self._then, self._kinds = then, kinds
 
     async def tell(self, news: News) -> None:
         action = news.kind.replace(".", "_")
         told = f"{news.headline}. {news.text}".rstrip()
         fields = {"action": action, "subject": news.subject}
         log.log(LEVELS[news.severity], "[%s] %s", action, told, extra=fields)
-        if self._then is not None:
+        if self._then is not None and news.kind.removesuffix(".over") in self._kinds:
             await self._then.tell(news)
 
 

@@ -22,22 +22,21 @@ async def run(
     memories: Memories,
     herald: Herald,
     patience: Patience,
-    kinds: frozenset[str],
     look_back: timedelta = timedelta(0),
 ) -> int:
     """How many news were sent. A place that cannot be looked at hides no other.
 
-    Only news of ``kinds`` are told. Sources are asked from ``look_back`` ago on, at least.
+    Sources are asked from ``look_back`` ago on, at least.
     """
     known = await memories.read()
     now = known.read_at
     since = now - max(patience.look_back, look_back)
     seen = [await _looked(name, source, since, now) for name, source in sources.items()]
     found = [observed for observed in seen if observed is not None]
-    events = [news for each in found for news in each.events if news.kind in kinds]
+    events = [news for each in found for news in each.events]
     tellings = tell_events(events, known.memories, now, patience)
     if len(found) == len(seen):  # what lasts is over only where everybody could be asked
-        lasting = [news for each in found for news in each.conditions if news.kind in kinds]
+        lasting = [news for each in found for news in each.conditions]
         tellings += tell_conditions(lasting, known.memories, now, patience)
     return sum([await _sent(telling, memories, herald) for telling in tellings])
 

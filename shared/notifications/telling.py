@@ -71,9 +71,11 @@ def tell_events(
 
 
 def _is_new(news: News, memory: Memory) -> bool:
+    """By its id, as long as none was forgotten; else by its time as well."""
     if memory.seen_until is None or news.time > memory.seen_until:
         return True
-    return news.time > memory.seen_until - OVERLAP and _short(news) not in memory.seen
+    known = len(memory.seen) < SEEN_MAX or news.time > memory.seen_until - OVERLAP
+    return known and _short(news) not in memory.seen
 
 
 def _may_speak(memory: Memory, now: datetime, pause: timedelta) -> bool:
@@ -96,7 +98,8 @@ def _short(news: News) -> str:
 def tell_conditions(
     lasting: Iterable[News], known: Mapping[Key, Memory], now: datetime, patience: Patience
 ) -> list[Telling]:
-    """Conditions: when they begin, again after a while, and when they are over.
+    """Conditions: when they begin, again after a while, and when they are over; one that comes and
+    goes is told of no more often than the quiet time allows, and then as it is.
 
     Their ids are made from when they began and when they are told.
     """
@@ -104,12 +107,17 @@ def tell_conditions(
     tellings = []
     for key, news in present.items():
         memory = known.get(key, NEVER)
-        if memory.lasting_since is None or _may_speak(memory, now, patience.repeat):
+        pause = patience.repeat if memory.lasting_since else patience.quiet
+        if _may_speak(memory, now, pause):
             since = memory.lasting_since or now
             told = replace(news, news_id=f"{_began(key, since)}/{_moment(now)}", time=now)
             tellings.append(Telling(key, told, replace(memory, sent_at=now, lasting_since=since)))
-    over = [key for key, memory in known.items() if memory.lasting_since and key not in present]
-    return tellings + [_over(key, known[key], now) for key in over]
+    over = [
+        _over(key, memory, now)
+        for key, memory in known.items()
+        if memory.lasting_since and key not in present and _may_speak(memory, now, patience.quiet)
+    ]
+    return tellings + over
 
 
 def _over(key: Key, memory: Memory, now: datetime) -> Telling:
@@ -122,7 +130,7 @@ def _over(key: Key, memory: Memory, now: datetime) -> Telling:
         subject=subject,
         time=now,
         headline=f"{subject}: no longer {kind.replace('.', ' ')}",
-        text=f"It lasted {minutes:.0f} min.",
+        text=f"It was first told {minutes:.0f} min ago.",
     )
     return Telling(key, news, replace(memory, sent_at=now, lasting_since=None))
 

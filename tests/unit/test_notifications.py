@@ -12,6 +12,7 @@ import pytest
 from shared.adapters.ingestion_memory import MemoryIngestionStore
 from shared.adapters.memory import MemoryStateStore
 from shared.adapters.notifications_memory import MemoryMemories
+from shared.adapters.webhook import LogHerald
 from shared.autoscaling.flows import news as resource_news
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.model import (
@@ -35,7 +36,6 @@ from tests.builders import NOW, ago, resource, state
 
 MINUTE = timedelta(minutes=1)
 PATIENCE = Patience(quiet=15 * MINUTE, repeat=timedelta(hours=6))
-ALL = frozenset(Kind)
 
 
 class People:
@@ -70,7 +70,7 @@ class World:
         self.now += minutes * MINUTE
         before = len(self.people.read)
         sources = {"world": self.look}
-        await flow.run(sources, self.memories, self.people, PATIENCE, ALL)
+        await flow.run(sources, self.memories, self.people, PATIENCE)
         return self.people.read[before:]
 
     def happen(self, news_id: str, kind: Kind = Kind.SCALED, subject: str = "a") -> None:
@@ -131,12 +131,12 @@ async def test_what_lasts_is_told_when_it_begins_now_and_then_and_when_it_is_ove
     for _ in range(13 * 12):
         told += await world.minute(5)
     world.lasting = []
-    told += await world.minute()
+    told += await world.minute(15)
     assert await world.minute() == []
     kinds = [news.kind for news in told]
     assert kinds == ["source.stale"] * 3 + ["source.stale.over"]
     assert len({news.news_id for news in told}) == 4
-    assert "It lasted 776 min" in told[-1].text
+    assert "first told 790 min ago" in told[-1].text
 
 
 async def test_a_place_that_cannot_be_looked_at_ends_no_condition_and_hides_no_other() -> None:
@@ -149,17 +149,50 @@ async def test_a_place_that_cannot_be_looked_at_ends_no_condition_and_hides_no_o
         return Observed([News("x", Kind.POISON, "b", now, "poison")])
 
     sources = {"world": world.look, "other": other}
-    sent = await flow.run(sources, world.memories, world.people, PATIENCE, ALL)
+    sent = await flow.run(sources, world.memories, world.people, PATIENCE)
     assert sent == 1
     assert [news.kind for news in world.people.read] == ["source.stale", "message.poison"]
 
 
-async def test_kinds_that_nobody_asked_for_are_not_told() -> None:
+async def test_of_kinds_that_nobody_asked_for_only_the_log_is_told() -> None:
+    people = People()
+    herald = LogHerald(people, frozenset({Kind.SOURCE_STALE}))
+    for kind in (Kind.POISON, Kind.BREAKER_OPENED, Kind.SOURCE_STALE, "source.stale.over"):
+        await herald.tell(News("1", kind, "a", NOW, "said"))
+    assert [news.kind for news in people.read] == ["source.stale", "source.stale.over"]
+
+
+async def test_what_comes_and_goes_is_not_told_each_time() -> None:
     world = World()
-    world.happen("1")
-    asked = frozenset({Kind.POISON})
-    sources = {"world": world.look}
-    assert await flow.run(sources, world.memories, world.people, PATIENCE, asked) == 0
+    lasting = News("", Kind.SOURCE_STALE, "a/backlog", NOW, "no sample")
+    told = []
+    for number in range(90):
+        world.lasting = [lasting] if number % 2 == 0 else []
+        told += await world.minute()
+    assert [news.kind for news in told[:2]] == ["source.stale", "source.stale.over"]
+    assert len(told) <= 90 / 15 + 1
+    world.lasting = []
+    for _ in range(20):
+        told += await world.minute()
+    assert told[-1].kind == "source.stale.over"
+
+
+async def test_what_is_found_of_an_earlier_day_is_told_after_that_of_a_later_one() -> None:
+    world = World()
+    later, earlier = (
+        Trend(day, "checkout", "AppEvents", verdict="events lost", reason="half of them")
+        for day in ("2026-02-28", "2026-02-26")
+    )
+    for found in ([later], [later, earlier], [later, earlier]):
+        world.happened = list(alarms(found))
+
+        async def look(_since: datetime, _now: datetime) -> Observed:
+            return Observed(world.happened)
+
+        world.now += 20 * MINUTE
+        await flow.run({"trends": look}, world.memories, world.people, PATIENCE)
+    told = [news.headline for news in world.people.read]
+    assert told == [f"checkout: events of 2026-02-{day} are missing" for day in (28, 26)]
 
 
 @pytest.mark.parametrize("seed", range(30))
