@@ -56,8 +56,11 @@ class Night:
     connection_string: str = field(repr=False)
     days: int
     state: str = "not begun"
-    seconds: float = 0.0
+    begun: float = field(default_factory=time.monotonic)
+    ended: float | None = None
     trends: list[dict[str, Any]] = field(default_factory=list)
+    pages: list[str] = field(default_factory=list)
+    """Of HTML, one for each event."""
     error: str = ""
 
     @property
@@ -65,17 +68,17 @@ class Night:
         return bool(self.error) or self.state == RunState.SUCCEEDED
 
     def summary(self) -> dict[str, Any]:
-        seconds = round(self.seconds, 1)
+        seconds = (self.ended or time.monotonic()) - self.begun
         return {
             "state": self.state,
-            "seconds": seconds,
+            "seconds": round(seconds, 1),
             "trends": self.trends,
+            "pages": self.pages,
             "error": self.error,
         }
 
     async def run(self, start: Start, today: date) -> None:
         """All of it; what goes wrong is written down, for the demo goes on."""
-        begun = time.monotonic()
         submitter = LocalSubmitter(FOLDER / "runs")
         store = TableRunStore(StorageConnection("Storage", self.connection_string))
         try:
@@ -83,13 +86,14 @@ class Night:
             await start()
             run = await self._until_ended(store)
             if run.state is RunState.SUCCEEDED:
+                self.pages = _pages(Path(self.settings["TrendsOutput"]))
                 self.trends = _trends(Path(unquote(urlsplit(run.log_url).path)), today - DAY)
             else:
                 self.error = run.error
         except Exception as error:
             self.error = f"{type(error).__name__}: {error}"
         finally:
-            self.seconds = time.monotonic() - begun
+            self.ended = time.monotonic()
             await _stop(submitter)
             await store.close()
 
@@ -107,7 +111,8 @@ class Night:
         places = (self.settings["TrendsInput"], self.settings["TrendsOutput"])
         source, output = (place.replace(jobs.DATASET, CONTAINER) for place in places)
         dates = ("--from", str(first), "--to", str(last))
-        job = Job("history", ("--input", source, "--output", output, *dates))
+        arguments = ("--input", source, "--output", output, *dates, "--no-pictures")
+        job = Job("history", arguments)
         await submitter.submit(job)
         while True:
             status = await submitter.status(job.token)
@@ -154,7 +159,7 @@ def planned(connection_string: str) -> Night:
         "TrendsEndpoint": str(FOLDER / "runs"),
         "TrendsInput": f"{blobs}/{jobs.DATASET}",
         "TrendsOutput": str((FOLDER / "results").absolute()),
-        "TrendsArguments": "--json",
+        "TrendsArguments": "--json --tables AzureWebJobsStorage",
         "TrendsAttempts": "1",
         "TrendsLateDays": "0",
         "TrendRunsSchedule": "* * * * * *",
@@ -179,6 +184,12 @@ async def _stop(submitter: LocalSubmitter) -> None:
     runs = FOLDER / "runs"
     for run in runs.iterdir() if runs.exists() else ():
         await submitter.cancel(run.name)
+
+
+def _pages(output: Path) -> list[str]:
+    """Those of the newest results."""
+    pages = sorted(output.glob("results/*/pictures/*.html"), key=lambda page: page.stat().st_mtime)
+    return [str(page) for page in pages if page.parent == pages[-1].parent]
 
 
 def _trends(log: Path, day: date) -> list[dict[str, Any]]:

@@ -92,7 +92,7 @@ def _night(night: Night) -> RenderableType:
         kept = f"{trend['records']} kept at {rate:.0f} %" if rate else "none kept"
         name = f"{trend['date']} {trend['event']}"
         table.add_row(name, kept, f"→ {count:.0f} ± {error:.0f}", trend["verdict"], trend["reason"])
-    return table
+    return Group(table, *[Text(page, style="dim") for page in night.pages])
 
 
 FOOTER = "one minute of the trace lasts one second, also in the reasons · Ctrl-C stops"

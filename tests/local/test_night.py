@@ -8,6 +8,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+from rich.console import Group
 
 from local import night, night_telemetry
 from local.system import APP_DIR, local_system
@@ -38,6 +39,10 @@ def test_the_telemetry_is_what_the_export_writes_and_its_defects_are_found() -> 
     assert found == list(night_telemetry.files(TODAY, 9)), "the same each time"
 
 
+def is_page(path: Path) -> bool:
+    return path.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
 @pytest.mark.timeout(300)
 async def test_a_night_beside_the_demo_ends_with_trends_of_yesterday(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -58,4 +63,6 @@ async def test_a_night_beside_the_demo_ends_with_trends_of_yesterday(
     assert trends["OrderPlaced"]["sampling_rate"] == pytest.approx(25)
     assert trends["OrderPlaced"]["adjusted_count"] == 4 * trends["OrderPlaced"]["records"]
     assert sum(trend["duplicates_removed"] for trend in going.trends) == 12
-    assert drawn is not None
+    assert isinstance(drawn, Group)
+    assert len(going.pages) == 2
+    assert all(is_page(Path(page)) for page in going.pages)
