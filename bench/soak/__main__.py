@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from azure.data.tables.aio import TableClient
 from azure.eventhub.aio import EventHubProducerClient
 
-from bench.soak.account import Account, read_account
+from bench.soak.account import Account, Collector
 from bench.soak.fleet import Fleet
 from bench.soak.producer import Producer
 from bench.soak.recovery import RecoveryWatch
@@ -37,8 +38,8 @@ from shared.adapters.ingestion_table_owners import TableOwnershipStore
 from shared.ingestion.ports import OwnershipStore
 
 SETTINGS = {
-    "OwnershipRenewSeconds": "1",
-    "OwnershipExpireSeconds": "4",
+    "OwnershipRenewSeconds": "2",
+    "OwnershipExpireSeconds": "6",
     "BalancingSeconds": "0.5",
     "BreakerFailures": "0",  # poison is counted here, not broken at
     # The app's own rules are not asked for anything, but they are checked.
@@ -138,9 +139,17 @@ async def soak(options: argparse.Namespace) -> dict[str, Any]:
             stand_in.connection_string, eventhub_name="metrics"
         )
         producer = Producer(await stack.enter_async_context(client), random.Random(options.seed))
-        result = await _soak(options, stack, stand_in, producer, Fleet(environ, log))
-        account = await read_account(azurite.connection_string)
-        return _figures(options, producer, result, account) | {"log": str(log_file)}
+        collector = await _collector(stack, azurite.connection_string)
+        result = await _soak(options, stack, stand_in, producer, Fleet(environ, log), collector)
+        await collector.finish(azurite.connection_string)
+        return _figures(options, producer, result, collector.account) | {"log": str(log_file)}
+
+
+async def _collector(stack: contextlib.AsyncExitStack, connection_string: str) -> Collector:
+    table = TableClient.from_connection_string(connection_string, "Ingestion")
+    await stack.enter_async_context(table)
+    await table.create_table()
+    return Collector(table, Account())
 
 
 async def _soak(
@@ -149,6 +158,7 @@ async def _soak(
     stand_in: AmqpStandIn,
     producer: Producer,
     fleet: Fleet,
+    collector: Collector,
 ) -> Mapping[str, Any]:
     hub = wiring_ingestion.connection()
     owners = TableOwnershipStore(
@@ -161,16 +171,19 @@ async def _soak(
     watch = RecoveryWatch(wiring_ingestion.store(), streams, lambda _id: -1)
     run = Soak(options, chance, stand_in, producer, fleet, watch, owners)
     watch.newest_of = run.newest
-    watching = asyncio.create_task(watch.run())
+    running = asyncio.create_task(run.run())
+    watching, collecting = (asyncio.create_task(each.run()) for each in (watch, collector))
     try:
-        running = asyncio.create_task(run.run())
-        await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)
-        if watching.done():
-            running.cancel()
-            watching.result()
+        await asyncio.wait([running, watching, collecting], return_when=asyncio.FIRST_COMPLETED)
+        for task in (watching, collecting):
+            if task.done():  # it only ends by failing
+                task.result()
         seconds, codes = await running
     finally:
+        collector.stopping = True
         watching.cancel()
+        running.cancel()
+        await asyncio.gather(running, watching, collecting, return_exceptions=True)
         await fleet.stop()
     return {"seconds": seconds, "exit_codes": codes, "lost_readers": run.lost_readers,
             "recovery": watch.seconds}  # fmt: skip

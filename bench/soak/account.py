@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,13 +11,15 @@ from datetime import datetime
 from itertools import pairwise
 from typing import cast
 
+from azure.data.tables import TableEntity
 from azure.data.tables.aio import TableClient
 from azure.storage.queue.aio import QueueClient
 
 from bench.soak.handler import SENT_EVERY
 from shared.adapters.table_values import time_of
 
-PREFIXES = ("effect|", "dead|", "gap|", "outbox|")
+COLLECT_SECONDS = 2
+TRANSACTION_ROWS_MAX = 100
 
 
 @dataclass(slots=True)
@@ -54,23 +57,50 @@ class Account:
                 yield f"metrics:{partition}:{sequence}", sequence
 
 
-async def read_account(connection_string: str) -> Account:
-    """Read the table ``Ingestion`` and the queue ``metrics`` to their ends."""
-    account = Account()
-    async with TableClient.from_connection_string(connection_string, "Ingestion") as table:
-        async for row in table.list_entities():
-            kind, _, rest = row["RowKey"].partition("|")
-            if kind == "effect":
-                partition = row["PartitionKey"].rpartition("|")[2]
-                committed_at = time_of(cast("datetime", row.metadata["timestamp"]))
-                account.effects.append((partition, int(rest), committed_at, row["value"]))
-            account.dead_letters += kind == "dead"
-            account.gaps += kind == "gap"
-            account.unsent += kind == "outbox"
-    async with QueueClient.from_connection_string(connection_string, "metrics") as queue:
-        async for message in queue.receive_messages(messages_per_page=32, visibility_timeout=3600):
-            account.queued[json.loads(message.content)["id"]] += 1
-    return account
+@dataclass(slots=True)
+class Collector:
+    """Takes the rows out of the table ``Ingestion`` while it grows, for the emulator looks through
+    all of them at each call. An event that was handled again after that would be seen twice."""
+
+    table: TableClient
+    account: Account
+    stopping: bool = False
+    """Not by cancelling: then it would not be known what was deleted."""
+
+    async def run(self) -> None:
+        while not self.stopping:
+            await self.collect()
+            await asyncio.sleep(COLLECT_SECONDS)
+
+    async def collect(self) -> None:
+        """All effects that are there now; each is counted once it is known to be deleted."""
+        rows = defaultdict(list)
+        async for row in self.table.query_entities("RowKey ge 'effect|' and RowKey lt 'effect}'"):
+            rows[row["PartitionKey"]].append(row)
+        for some in rows.values():
+            for start in range(0, len(some), TRANSACTION_ROWS_MAX):
+                part = some[start : start + TRANSACTION_ROWS_MAX]
+                await self.table.submit_transaction([("delete", row) for row in part])
+                self.account.effects += [_effect(row) for row in part]
+
+    async def finish(self, connection_string: str) -> None:
+        """What is left in the end, of the table and of the queue ``metrics``."""
+        await self.collect()
+        async for row in self.table.list_entities(select=["RowKey"]):
+            kind = row["RowKey"].partition("|")[0]
+            self.account.dead_letters += kind == "dead"
+            self.account.gaps += kind == "gap"
+            self.account.unsent += kind == "outbox"
+        async with QueueClient.from_connection_string(connection_string, "metrics") as queue:
+            messages = queue.receive_messages(messages_per_page=32, visibility_timeout=3600)
+            async for message in messages:
+                self.account.queued[json.loads(message.content)["id"]] += 1
+
+
+def _effect(row: TableEntity) -> tuple[str, int, datetime, str]:
+    partition = row["PartitionKey"].rpartition("|")[2]
+    committed_at = time_of(cast("datetime", row.metadata["timestamp"]))
+    return partition, int(row["RowKey"].rpartition("|")[2]), committed_at, row["value"]
 
 
 def _disorder(effects: Sequence[tuple[str, int, datetime, str]]) -> Iterable[str]:

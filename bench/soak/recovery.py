@@ -11,7 +11,7 @@ from shared.ingestion.balancing import Ownership
 from shared.ingestion.model import Checkpoint, Stream
 from shared.ingestion.ports import IngestionStore
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.25
 
 
 @dataclass(slots=True)
