@@ -37,6 +37,7 @@ from shared.connections import StorageConnection
 
 APP_DIR = Path(__file__).parent.parent
 LOCAL_SETTINGS = APP_DIR / "local.settings.json"
+RUNNING_SETTINGS = APP_DIR / ".local" / "settings.json"
 CONFLICT_PROBABILITY = 0.1
 """Every tenth change is refused as if somebody else were changing the plan: ARM does that."""
 
@@ -163,6 +164,7 @@ async def local_system(
         night = planned_night(azurite.connection_string) if with_night else None
         settings |= night.settings if night else {}
         host = None
+        stack.enter_context(running_settings_file(settings))
         if with_host:
             stack.push_async_callback(wiring.close)
             host = FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json())
@@ -182,13 +184,22 @@ async def local_system(
 
 
 @contextmanager
+def running_settings_file(settings: Mapping[str, str]) -> Iterator[None]:
+    """The settings of what runs here, for command lines in another terminal."""
+    RUNNING_SETTINGS.parent.mkdir(exist_ok=True)
+    RUNNING_SETTINGS.write_text(_document(settings), encoding="utf-8")
+    try:
+        yield
+    finally:
+        RUNNING_SETTINGS.unlink(missing_ok=True)
+
+
+@contextmanager
 def local_settings_file(settings: Mapping[str, str]) -> Iterator[None]:
     """Write local.settings.json, and take it away again; never over one that is there."""
-    values = {"FUNCTIONS_WORKER_RUNTIME": "python", **settings}
-    document = json.dumps({"IsEncrypted": False, "Values": values}, indent=2)
     try:
         with LOCAL_SETTINGS.open("x", encoding="utf-8") as file:
-            file.write(document)
+            file.write(_document(settings))
     except FileExistsError as error:
         raise SettingsInTheWay(
             f"{LOCAL_SETTINGS.name} is there already; move it away, it would be overwritten"
@@ -197,6 +208,11 @@ def local_settings_file(settings: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         LOCAL_SETTINGS.unlink()
+
+
+def _document(settings: Mapping[str, str]) -> str:
+    values = {"FUNCTIONS_WORKER_RUNTIME": "python", **settings}
+    return json.dumps({"IsEncrypted": False, "Values": values}, indent=2)
 
 
 def shrunk_host_json() -> HostConfig:

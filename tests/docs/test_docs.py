@@ -25,6 +25,7 @@ from tests.builders import NOW, resource, state
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RULES = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
 OF_THE_HOST = {"FUNCTIONS_WORKER_RUNTIME"}
 NOT_INSTALLED_HERE = ("func ", "az ")
@@ -60,11 +61,27 @@ def test_every_setting_stands_in_the_example_with_its_default() -> None:
             assert getattr(given, name) == getattr(default, name), name
 
 
-def test_every_setting_stands_in_the_readme_and_no_other() -> None:
+def rows(text: str) -> list[list[str]]:
+    """The cells of the tables' rows that are about settings."""
+    found = [line for line in text.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found]
+
+
+def test_every_setting_stands_in_the_reference_with_its_default_and_no_other() -> None:
+    documented: dict[str, str] = {}
+    for names, defaults, *_ in rows(SETTINGS):
+        each = [found.strip("`") for found in re.findall(r"`[^`]*`|none", defaults)]
+        documented |= dict(zip(re.findall(r"`(\w+)`", names), each, strict=True))
+    assert documented.keys() == known_settings()
+    said = settings.load({name: value for name, value in documented.items() if value != "none"})
+    assert replace(said, environ={}) == settings.load({})
+
+
+def test_the_readme_names_only_settings_that_there_are() -> None:
     table = README.split("## Settings")[1].split("\n## ")[0]
-    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert documented == known_settings()
+    named = {name for row in rows(table) for name in re.findall(r"`(\w+)`", row[0])}
+    assert named
+    assert named <= known_settings()
 
 
 def commands() -> list[str]:
