@@ -112,12 +112,12 @@ async def test_a_word_from_the_page_holds_and_is_shown_and_is_taken_back(
     await expect(form.locator("output")).to_contain_text("reason: 1 to 500 characters")
     await form.locator("[name=reason]").fill("<b>incident</b> & co")
     await form.locator("button").press("Enter")
-    await expect(seen.page.locator(".chip")).to_contain_text("paused until")
+    await expect(seen.page.locator("[data-resource] .chip")).to_contain_text("paused until")
     told = seen.page.locator("details summary", has_text="<b>incident</b> & co")
     await expect(told).to_have_count(1)
     await form.locator("[name=what]").select_option("clear")
     await form.locator("button").press("Enter")
-    await expect(seen.page.locator(".chip")).to_have_count(0)
+    await expect(seen.page.locator("[data-resource] .chip")).to_have_count(0)
     assert seen.complaints == [
         "Failed to load resource: the server responded with a status of 400 (Bad Request)"
     ]
