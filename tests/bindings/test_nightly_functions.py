@@ -49,10 +49,11 @@ class App:
         self.submitter, self.herald = MemorySubmitter(), MemoryHerald()
         self.inputs = MemoryInputs({SET: {YESTERDAY: NIGHT - timedelta(hours=2)}})
         self.module = imported(monkeypatch, JOB)
-        for name in ("store", "submitter", "herald", "inputs"):
+        for name in ("store", "submitter", "inputs"):
             monkeypatch.setattr(wiring_nightly, name, cache(lambda name=name: getattr(self, name)))
         claims = MemoryClaims()
         monkeypatch.setattr(wiring, "claims", cache(lambda: claims))
+        monkeypatch.setattr(wiring, "herald", cache(lambda: self.herald))
         monkeypatch.setattr(wiring, "now", lambda: self.now)
 
     async def night(self) -> None:
