@@ -1,63 +1,29 @@
 """``python -m shared.autoscaling``: see what is decided and why, and put in a word.
 
-Settings are those of the environment, then those of ``local.settings.json`` in the folder, or of
-``--settings FILE``. Exit code 0: done; 1: refused, or something is wrong; 2: settings or rules.
+Exit code 0: done; 1: refused, or something is wrong; 2: settings or rules.
 A shell of its own, hence above all layers.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import getpass
-import json
 import sys
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from shared import settings, wiring
+from shared import command_line, wiring
 from shared.autoscaling import console
-from shared.autoscaling.errors import AutoscalingError
 from shared.autoscaling.flows import connected, control, declared, preview, status
 from shared.autoscaling.model import Mode, Override, Resource
 from shared.autoscaling.overriding import Change, duration
-
-DONE, REFUSED, WRONG = 0, 1, 2
-LOCAL_SETTINGS = Path("local.settings.json")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says, and print what came of it."""
     options = _parser().parse_args(arguments)
-    try:
-        if options.settings or LOCAL_SETTINGS.exists():
-            settings.add_file(options.settings or LOCAL_SETTINGS)
-        answer, code = asyncio.run(_run(options))
-    except settings.SettingsError as error:
-        sys.stderr.write(f"{error}\n")
-        return WRONG
-    except AutoscalingError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return REFUSED
-    except Exception as error:  # the client libraries: a person wants one line
-        sys.stderr.write(f"error: {type(error).__name__}: {str(error).splitlines()[0]}\n")
-        return REFUSED
-    if options.json:
-        sys.stdout.write(f"{json.dumps(answer, indent=2)}\n")
-    else:
-        options.show(answer)
-    return code
-
-
-async def _run(options: argparse.Namespace) -> tuple[Any, int]:
-    try:
-        answer = await options.run(options)
-    finally:
-        await wiring.close()
-    failed = isinstance(answer, dict) and answer.get("ok") is False
-    return answer, REFUSED if failed else DONE
+    return command_line.run(options, options.show)
 
 
 # --- commands ---------------------------------------------------------------------------------
@@ -81,7 +47,7 @@ async def _dry_run(options: argparse.Namespace) -> Any:
 
 
 async def _validate(options: argparse.Namespace) -> Any:
-    resources = list(wiring.resources().values())
+    resources = _named(options)
     if not options.connect:
         return {"ok": True, "resources": [resource.name for resource in resources], "checks": []}
     patience = wiring.settings().source_timeout_seconds
@@ -136,12 +102,12 @@ def _one(options: argparse.Namespace) -> Resource:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m shared.autoscaling", description=__doc__)
-    parser.add_argument("--settings", type=Path, metavar="FILE", help="in the form of " + LOCAL)
+    parser = command_line.parser("shared.autoscaling", __doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _command(commands, "status", _status, console.status, "each resource as it stands")
     told = _command(commands, "decisions", _decisions, console.decisions, "the newest log lines")
-    told.add_argument("--limit", type=int, default=20)
+    told.add_argument("--limit", type=int, choices=range(1, status.LINES_MAX + 1), default=20,
+                      metavar="N", help="default: %(default)s")  # fmt: skip
     told.add_argument("--why", action="store_const", dest="show", const=console.reasons,
                       help="with every rule's wish, what limited it, and the numbers")  # fmt: skip
     _command(commands, "dry-run", _dry_run, console.previews, "what would be decided right now")
@@ -174,15 +140,23 @@ def _command(commands: Any, name: str, run: Any, show: Any, told: str) -> Any:
 
 def _reasoned(parser: Any) -> None:
     parser.add_argument("--reason", required=True, help="for the decision log")
-    parser.add_argument("--for", dest="lasts", metavar="2h", help="such as 90m, 2h, 1d; or forever")
+    parser.add_argument(
+        "--for", dest="lasts", metavar="2h", help="90m, 2h, 1d12h; else until taken back"
+    )
     _signed(parser)
 
 
 def _signed(parser: Any) -> None:
-    parser.add_argument("--by", default=getpass.getuser(), help="who says so (%(default)s)")
+    parser.add_argument("--by", default=_user(), help="who says so (%(default)s)")
 
 
-LOCAL = "local.settings.json"
+def _user() -> str:
+    """Empty where the system has no name for who runs this, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,9 +17,10 @@ from local.azurite import Azurite
 from local.stand_ins.arm import ArmStandIn
 from local.stand_ins.plans import P1V3, Plan, PlanId
 from shared import wiring
-from shared.autoscaling.__main__ import DONE, REFUSED, WRONG, main
+from shared.autoscaling.__main__ import main
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
+from shared.command_line import DONE, FAILED, WRONG
 from tests.unit.test_settings import SINGLE
 
 Run = Callable[..., Coroutine[Any, Any, int]]
@@ -98,7 +99,7 @@ async def test_validate_tries_every_source_and_permission(
     assert await run("validate", "--connect") == DONE
     assert "may be read and changed" in capsys.readouterr().out
     arm.permissions = [{"actions": ["*/read"], "notActions": []}]
-    assert await run("validate", "--connect", "--json") == REFUSED
+    assert await run("validate", "--connect", "--json") == FAILED
     failed = [c for c in json.loads(capsys.readouterr().out)["checks"] if not c["ok"]]
     assert [c["what"] for c in failed] == ["plan plan-1"]
     assert "Microsoft.Web/serverfarms/write" in failed[0]["told"]
@@ -107,9 +108,11 @@ async def test_validate_tries_every_source_and_permission(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["pause", "plan-9", "--reason", "x"], REFUSED, "known: plan-1"),
-        (["pause", "--reason", "x", "--for", "soon"], REFUSED, "90m, 2h or 1d12h"),
-        (["override", "set", "--exact", "99", "--reason", "x"], REFUSED, "must be 1 to"),
+        (["pause", "plan-9", "--reason", "x"], FAILED, "known: plan-1"),
+        (["validate", "plan-9"], FAILED, "known: plan-1"),
+        (["pause", "--reason", "x", "--by", " "], FAILED, "by: 1 to"),
+        (["pause", "--reason", "x", "--for", "soon"], FAILED, "90m, 2h or 1d12h"),
+        (["override", "set", "--exact", "99", "--reason", "x"], FAILED, "must be 1 to"),
         (["--settings", "nowhere.json", "status"], WRONG, "nowhere.json"),
     ],
 )

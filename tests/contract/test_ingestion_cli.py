@@ -19,7 +19,8 @@ from local.amqp import AmqpStandIn
 from local.amqp.model.properties import HubProperties
 from local.azurite import Azurite
 from shared import settings, wiring, wiring_ingestion
-from shared.ingestion.__main__ import DONE, FAILED, WRONG, main
+from shared.command_line import DONE, FAILED, WRONG
+from shared.ingestion.__main__ import main
 from shared.ingestion.flows import process_batch
 from shared.ingestion.readings import Interests
 from shared.ingestion.survey import Span

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared import wiring_ingestion
+from shared.command_line import Misused
 from shared.ingestion.cli import words
 from shared.ingestion.errors import NotThere
 from shared.ingestion.flows import dead_letter_view as view
@@ -70,7 +71,7 @@ async def _show(options: argparse.Namespace) -> Any:
 
 async def _redrive(options: argparse.Namespace) -> Any:
     if options.all == (options.sequence is not None):
-        raise ValueError("name one by PARTITION and SEQUENCE, or say --all")
+        raise Misused("name one by PARTITION and SEQUENCE, or say --all")
     if options.to_queue is None:
         return await _each(options, _into_the_pipeline)
     hub = wiring_ingestion.hub()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from shared import wiring_ingestion
+from shared.command_line import Misused
 from shared.ingestion.accounting import Writer
 from shared.ingestion.cli import words
 from shared.ingestion.flows import dead_letter_view as view
@@ -42,9 +43,13 @@ def add(commands: Any) -> None:
 
 async def main(options: argparse.Namespace) -> Any:
     stream = wiring_ingestion.stream(options.partition)
+    try:
+        side = side_stream(stream, options.into)
+    except ValueError as error:
+        raise Misused(str(error)) from error
     handle = wiring_ingestion.handler(stream)  # of the stream itself: the ids are those of it
     line = wiring_ingestion.line_of(stream, Writer(f"replay {options.into}"), handle)
-    consumer = replace(line.consumer, stream=side_stream(stream, options.into))
+    consumer = replace(line.consumer, stream=side)
     if not options.send:
         consumer = replace(consumer, handle=silent(handle))
     stretch = Stretch(options.from_sequence, options.from_time, options.to_sequence)
