@@ -11,7 +11,7 @@ import azure.functions as func
 from shared import wiring, wiring_dashboard, wiring_ingestion, wiring_nightly, wiring_notifications
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
-from shared.dashboard.exchange import Reply, Request
+from shared.exchange import Reply, Request
 from shared.ingestion.delivery import delivered
 from shared.ingestion.flows import breaker_http, dead_letters_http, ingest
 from shared.messaging import arrivals, processing
@@ -192,25 +192,25 @@ async def breakers(req: func.HttpRequest) -> func.HttpResponse:
 @ingestion.route("breakers/{name}", methods=["GET"], auth_level=func.AuthLevel.ANONYMOUS)
 async def breaker_page(req: func.HttpRequest) -> func.HttpResponse:
     """The state of the breaker, for who holds a link."""
-    return _response(await breaker_http.show(_asked(req), wiring_ingestion.attendant()))
+    return _response(await breaker_http.show(_request(req), wiring_ingestion.attendant()))
 
 
 @ingestion.route("breakers/{name}/close", methods=["POST"], auth_level=func.AuthLevel.ANONYMOUS)
 async def breaker_close(req: func.HttpRequest) -> func.HttpResponse:
     """Close the breaker, by the token of a link."""
-    return _response(await breaker_http.close(_asked(req), wiring_ingestion.attendant()))
+    return _response(await breaker_http.close(_request(req), wiring_ingestion.attendant()))
 
 
 @ingestion.route("breakers/{name}/status", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
 async def breaker_status(req: func.HttpRequest) -> func.HttpResponse:
     """The state of the breaker and a new link, for who has a key of the app."""
-    return _response(await breaker_http.status(_asked(req), wiring_ingestion.attendant()))
+    return _response(await breaker_http.status(_request(req), wiring_ingestion.attendant()))
 
 
 @ingestion.route("breakers/{name}/isolate", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
 async def breaker_isolate(req: func.HttpRequest) -> func.HttpResponse:
     """Stop the consumption of events until a person closes the breaker."""
-    return _response(await breaker_http.isolate(_asked(req), wiring_ingestion.attendant()))
+    return _response(await breaker_http.isolate(_request(req), wiring_ingestion.attendant()))
 
 
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.schedule)
@@ -238,7 +238,7 @@ async def trend_runs(timer: func.TimerRequest) -> None:
 @ingestion.route("dead-letters", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
 async def dead_letters(req: func.HttpRequest) -> func.HttpResponse:
     """The events that failed, for who has a key of the app."""
-    return _response(await dead_letters_http.listing(_wanted(req), wiring_ingestion.desk()))
+    return _response(await dead_letters_http.listing(_request(req), wiring_ingestion.desk()))
 
 
 @ingestion.route(
@@ -246,7 +246,7 @@ async def dead_letters(req: func.HttpRequest) -> func.HttpResponse:
 )
 async def dead_letter(req: func.HttpRequest) -> func.HttpResponse:
     """One of them, with its error and body."""
-    return _response(await dead_letters_http.show(_wanted(req), wiring_ingestion.desk()))
+    return _response(await dead_letters_http.show(_request(req), wiring_ingestion.desk()))
 
 
 @ingestion.route(
@@ -256,13 +256,13 @@ async def dead_letter(req: func.HttpRequest) -> func.HttpResponse:
 )
 async def dead_letter_redrive(req: func.HttpRequest) -> func.HttpResponse:
     """Put one into the pipeline again, exactly once."""
-    return _response(await dead_letters_http.redrive(_wanted(req), wiring_ingestion.desk()))
+    return _response(await dead_letters_http.redrive(_request(req), wiring_ingestion.desk()))
 
 
 @ingestion.route("dead-letters/purge", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
 async def dead_letters_purge(req: func.HttpRequest) -> func.HttpResponse:
     """Give up for good what failed long ago."""
-    return _response(await dead_letters_http.purging(_wanted(req), wiring_ingestion.desk()))
+    return _response(await dead_letters_http.purging(_request(req), wiring_ingestion.desk()))
 
 
 if settings.ingestion.hub is not None:
@@ -283,20 +283,16 @@ async def _read(req: func.HttpRequest) -> func.HttpResponse:
 
 def _request(request: func.HttpRequest) -> Request:
     path = request.url.split("?")[0].split("/api/", 1)[-1]
-    headers = {key.lower(): value for key, value in request.headers.items()}
-    return Request(unquote(path), dict(request.params), headers, request.get_body())
-
-
-def _wanted(req: func.HttpRequest) -> dead_letters_http.Asked:
-    return dead_letters_http.Asked(
-        query=dict(req.params),
-        partition_id=req.route_params.get("partition", ""),
-        sequence=req.route_params.get("sequence", ""),
-        body=req.get_body(),
+    return Request(
+        path=unquote(path),
+        query=dict(request.params),
+        route=dict(request.route_params),
+        headers={key.lower(): value for key, value in request.headers.items()},
+        body=request.get_body(),
     )
 
 
-def _response(reply: Reply | breaker_http.Answer | dead_letters_http.Answer) -> func.HttpResponse:
+def _response(reply: Reply) -> func.HttpResponse:
     return func.HttpResponse(
         reply.body,
         status_code=reply.status,
@@ -307,15 +303,6 @@ def _response(reply: Reply | breaker_http.Answer | dead_letters_http.Answer) -> 
 
 def _text(message: func.QueueMessage) -> str:
     return message.get_body().decode("utf-8")
-
-
-def _asked(req: func.HttpRequest) -> breaker_http.Asked:
-    return breaker_http.Asked(
-        name=req.route_params.get("name", ""),
-        token=req.params.get("token", ""),
-        accept=req.headers.get("Accept", ""),
-        body=req.get_body(),
-    )
 
 
 def _poison(queue: str, message: func.QueueMessage) -> PoisonMessage:

@@ -16,8 +16,8 @@ from shared.autoscaling.flows import control, declared, status
 from shared.autoscaling.model import Mode, Override, Resource
 from shared.autoscaling.overriding import Change, duration
 from shared.autoscaling.ports import StateStore
-from shared.dashboard.exchange import Refused, Reply, Request, refused, shown
 from shared.dashboard.recent import RecentLog
+from shared.exchange import Refused, Reply, Request, refused, shown
 
 POINTS_MAX = 360
 HOURS_MAX = 72

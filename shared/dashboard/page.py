@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared.autoscaling.flows import status
 from shared.dashboard.board import HOURS_MAX, Board, history, shown_panel
-from shared.dashboard.exchange import GUARDED, Refused, Reply, Request, refused
+from shared.exchange import GUARDED, Refused, Reply, Request, refused
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -53,7 +53,7 @@ async def page(board: Board, request: Request) -> Reply:
 
 def _html(text: str, policy: str) -> Reply:
     headers = {**GUARDED, "Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
-    return Reply(200, text.encode(), "text/html", headers)
+    return Reply(200, text, "text/html", headers)
 
 
 async def _card(board: Board, name: str, hours: float) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from html import escape
 from typing import Any
 
+from shared.exchange import GUARDED
 from shared.ingestion.breaker import Breaker, Mode
+from shared.news import stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,10 @@ class View:
 
 
 HEADERS: Mapping[str, str] = {
-    "Cache-Control": "no-store",
+    **GUARDED,  # no referrer: the address holds the token
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'"
     ),
-    "Referrer-Policy": "no-referrer",  # the address holds the token
-    "X-Content-Type-Options": "nosniff",
 }
 STYLE = "body{font:16px system-ui;margin:2em auto;max-width:50em}td,th{padding:.2em 1em .2em 0;text-align:left;vertical-align:top}button{font:inherit;padding:.5em 1em}"  # noqa: E501
 
@@ -67,13 +67,13 @@ def view_page(view: View, token: str) -> str:
     breaker = view.breaker
     facts = {
         "state": breaker.mode.value.replace("_", " "),
-        "since": _stamp(breaker.changed_at) if breaker.epoch else "always",
+        "since": stamp(breaker.changed_at) if breaker.epoch else "always",
         "reason": breaker.reason or "-",
-        "tries again at": _stamp(breaker.retry_at) if breaker.retry_at else "-",
+        "tries again at": stamp(breaker.retry_at) if breaker.retry_at else "-",
         "incident": str(breaker.epoch),
-        "now": _stamp(view.read_at),
+        "now": stamp(view.read_at),
     }
-    errors = [(_stamp(e.since), e.instance, str(e.failures), e.last_error) for e in view.errors]
+    errors = [(stamp(e.since), e.instance, str(e.failures), e.last_error) for e in view.errors]
     backlog = [
         (each.partition_id, "not known" if each.events is None else str(each.events), each.remark)
         for each in view.backlog
@@ -96,10 +96,10 @@ def view_json(view: View, approval_url: str = "") -> dict[str, Any]:
         "mode": breaker.mode.value,
         "epoch": breaker.epoch,
         "reason": breaker.reason,
-        "changed_at": _stamp(breaker.changed_at),
-        "retry_at": _stamp(breaker.retry_at) if breaker.retry_at else None,
-        "read_at": _stamp(view.read_at),
-        "errors": [{**asdict(each), "since": _stamp(each.since)} for each in view.errors],
+        "changed_at": stamp(breaker.changed_at),
+        "retry_at": stamp(breaker.retry_at) if breaker.retry_at else None,
+        "read_at": stamp(view.read_at),
+        "errors": [{**asdict(each), "since": stamp(each.since)} for each in view.errors],
         "backlog": [asdict(each) for each in view.backlog],
         **({"approval_url": approval_url} if approval_url else {}),
     }
@@ -119,7 +119,3 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
         f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
     )
     return f"<table><tr>{titles}</tr>{body}</table>"
-
-
-def _stamp(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

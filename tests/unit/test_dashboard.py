@@ -21,9 +21,9 @@ from shared.autoscaling.model import (
     Recommendation,
 )
 from shared.dashboard.board import Board, read, say
-from shared.dashboard.exchange import BODY_BYTES_MAX, Reply, Request
 from shared.dashboard.page import page
 from shared.dashboard.recent import RecentLog
+from shared.exchange import BODY_BYTES_MAX, Reply, Request
 from tests.builders import NOW, resource
 
 HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(1)>"'&"""
@@ -178,7 +178,7 @@ async def test_hostile_text_stays_text(world: World) -> None:
     await world.store.record(line)
     world.store.override("plan-1", Override(Mode.PAUSED, HOSTILE))
     reply = await page(world.board, Request())
-    text = reply.body.decode()
+    text = reply.body
     assert reply.status == 200
     assert "alert(1)" in text
     assert "<img src=x" not in text
@@ -190,7 +190,7 @@ async def test_hostile_text_stays_text(world: World) -> None:
 
 async def test_a_page_without_any_decision_says_what_to_look_at(world: World) -> None:
     reply = await page(world.board, Request())
-    assert "do <code>metric_collector</code>" in reply.body.decode()
+    assert "do <code>metric_collector</code>" in reply.body
     assert (await page(world.board, Request(query={"hours": "x"}))).status == 400
 
 

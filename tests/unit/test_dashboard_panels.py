@@ -14,9 +14,9 @@ from shared.adapters.memory import MemoryStateStore
 from shared.dashboard import board as board_module
 from shared.dashboard import panels
 from shared.dashboard.board import Board, read
-from shared.dashboard.exchange import Request
 from shared.dashboard.page import page
 from shared.dashboard.recent import RecentLog
+from shared.exchange import Request
 from shared.ingestion.breaker import Breaker, Mode
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
 from shared.sampling.trend_rows import Trend
@@ -99,7 +99,7 @@ async def test_a_panel_that_fails_or_hangs_hides_no_other(
     monkeypatch.setattr(board_module, "PANEL_SECONDS_MAX", 0.01)
     shown = board(breakers=OSError("hunter2"), trends=[])
     hanging = replace(shown, panels={**shown.panels, "dead-letters": lambda: asyncio.sleep(60)})
-    text = (await page(hanging, Request())).body.decode()
+    text = (await page(hanging, Request())).body
     assert text.count("cannot be shown now") == 2
     assert "hunter2" not in text
     reply = await read(hanging, Request("breakers"))
@@ -119,7 +119,7 @@ async def test_hostile_text_in_panels_stays_text() -> None:
             [replace(day, event=HOSTILE, reason=HOSTILE, verdict=HOSTILE) for day in days()]
         ),
     )
-    text = (await page(shown, Request())).body.decode()
+    text = (await page(shown, Request())).body
     assert text.count("alert(1)") >= 6
     assert "<img src=x" not in text
     assert "<script>alert" not in text

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from shared.adapters.ingestion_memory import MemoryHubReader
+from shared.exchange import Reply, Request
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.flows import dead_letters_http as http
-from shared.ingestion.flows.dead_letters_http import Answer, Asked, Desk
+from shared.ingestion.flows.dead_letters_http import Desk
 from shared.ingestion.model import Effect, Event, Stream
 from tests.unit.test_ingestion_redrive import FIRST, redriver, store_with, to_message
 
-NOTHING: dict[str, str] = {}
+
+def one(partition: str, sequence: str) -> Request:
+    return Request(route={"partition": partition, "sequence": sequence})
 
 
 def fails(event: Event) -> Effect:
@@ -30,7 +33,7 @@ async def desk(handle: Any = to_message) -> Desk:
     return Desk(store, MemoryHubReader(), redriver(store, handle), sent)
 
 
-def said(answer: Answer) -> Any:
+def said(answer: Reply) -> Any:
     assert answer.content_type == "application/json"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     return json.loads(answer.body)
@@ -38,15 +41,15 @@ def said(answer: Answer) -> Any:
 
 async def test_the_list_is_bounded_and_goes_on_after_a_number() -> None:
     at = await desk()
-    shown = said(await http.listing(Asked({"limit": "4"}), at))
+    shown = said(await http.listing(Request(query={"limit": "4"}), at))
     assert [letter["sequence"] for letter in shown["dead_letters"]] == [1, 2, 3, 4]
     assert shown["more"]
-    shown = said(await http.listing(Asked({"limit": "4", "after": "4"}), at))
+    shown = said(await http.listing(Request(query={"limit": "4", "after": "4"}), at))
     assert ([letter["sequence"] for letter in shown["dead_letters"]], shown["more"]) == (
         [5, 6],
         False,
     )
-    shown = said(await http.listing(Asked({"kind": "exhausted"}), at))
+    shown = said(await http.listing(Request(query={"kind": "exhausted"}), at))
     assert [letter["sequence"] for letter in shown["dead_letters"]] == [3, 6]
 
 
@@ -54,36 +57,36 @@ async def test_the_list_is_bounded_and_goes_on_after_a_number() -> None:
     "query", [{"limit": "0"}, {"limit": "201"}, {"limit": "x"}, {"after": "-1"}, {"kind": "odd"}]
 )
 async def test_a_query_out_of_bounds_is_refused(query: dict[str, str]) -> None:
-    answer = await http.listing(Asked(query), await desk())
+    answer = await http.listing(Request(query=query), await desk())
     assert answer.status == 400
     assert "is needed" in said(answer)["error"]
 
 
 async def test_one_is_shown_whole_and_one_that_is_not_there_is_not_found() -> None:
     at = await desk()
-    shown = said(await http.show(Asked(NOTHING, "0", "2"), at))
+    shown = said(await http.show(one("0", "2"), at))
     assert (shown["error"], shown["body"]) == ("ValueError: 2", {"text": "x"})
-    assert (await http.show(Asked(NOTHING, "0", "99"), at)).status == 404
-    assert (await http.show(Asked(NOTHING, "0", "two"), at)).status == 400
+    assert (await http.show(one("0", "99"), at)).status == 404
+    assert (await http.show(one("0", "two"), at)).status == 400
 
 
 async def test_redriving_does_it_once_and_its_message_leaves() -> None:
     at = await desk()
-    answer = await http.redrive(Asked(NOTHING, "0", "2"), at)
+    answer = await http.redrive(one("0", "2"), at)
     assert (answer.status, len(said(answer)["done"])) == (200, 1)
     assert await at.store.outbox(FIRST, 9) == []
-    assert (await http.redrive(Asked(NOTHING, "0", "2"), at)).status == 404
+    assert (await http.redrive(one("0", "2"), at)).status == 404
 
 
 async def test_what_fails_again_says_why_as_json_and_not_as_a_page() -> None:
-    answer = await http.redrive(Asked(NOTHING, "0", "2"), await desk(fails))
+    answer = await http.redrive(one("0", "2"), await desk(fails))
     assert answer.content_type == "application/json"
     assert "<script>" in said(answer)["failed"][0]["error"]
 
 
 async def test_purging_takes_what_is_older_and_says_whether_there_is_more() -> None:
     at = await desk()
-    answer = await http.purging(Asked(NOTHING, body=b'{"older_than_days": 0.125}'), at)
+    answer = await http.purging(Request(body=b'{"older_than_days": 0.125}'), at)
     assert [each["sequence"] for each in said(answer)["done"]] == [4, 5, 6]
     assert not said(answer)["more"]
 
@@ -95,8 +98,8 @@ async def test_purging_takes_what_is_older_and_says_whether_there_is_more() -> N
 )  # fmt: skip
 async def test_purging_without_an_age_is_refused(body: bytes) -> None:
     at = await desk()
-    assert (await http.purging(Asked(NOTHING, body=body), at)).status == 400
-    assert len(said(await http.listing(Asked(NOTHING), at))["dead_letters"]) == 6
+    assert (await http.purging(Request(body=body), at)).status == 400
+    assert len(said(await http.listing(Request(), at))["dead_letters"]) == 6
 
 
 async def test_a_store_out_of_reach_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,5 +109,5 @@ async def test_a_store_out_of_reach_is_said_to_be(monkeypatch: pytest.MonkeyPatc
         raise StoreUnavailable("no answer")
 
     monkeypatch.setattr(at.store, "streams", down)
-    answer = await http.listing(Asked(NOTHING), at)
+    answer = await http.listing(Request(), at)
     assert (answer.status, "no answer" in said(answer)["error"]) == (503, True)

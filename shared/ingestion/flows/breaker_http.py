@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
+from shared.exchange import Reply, Request, shown
 from shared.ingestion.approval import TOKEN_CHARACTERS_MAX, TokenRefused
 from shared.ingestion.errors import BreakerChanged, DependencyDown, StoreUnavailable
 from shared.ingestion.flows.attend import Attendant
@@ -21,48 +21,27 @@ REASON_CHARACTERS_MAX = 500
 NO_TOKEN = "open the link that was sent when the breaker opened"  # noqa: S105  no password
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request brings; the token of a GET is in its query, that of a POST in its body."""
-
-    name: str
-    token: str = ""
-    accept: str = ""
-    body: bytes = b""
-
-    @property
-    def wants_json(self) -> bool:
-        return "json" in self.accept and "html" not in self.accept
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    content_type: str
-    body: str
-    headers: Mapping[str, str] = field(default_factory=lambda: HEADERS)
-
-
-async def show(asked: Asked, attendant: Attendant) -> Answer:
+async def show(asked: Request, attendant: Attendant) -> Reply:
     """The state, for who holds a link. Looking changes nothing: mail scanners open links."""
-    if asked.name != attendant.name:
+    if _name(asked) != attendant.name:
         return _unknown(asked)
-    if not asked.token:
+    token = asked.query.get("token", "")
+    if not token:
         return _message(asked, 401, "Not allowed", NO_TOKEN)
     try:
-        view = await attendant.view_with(asked.token)
+        view = await attendant.view_with(token)
     except TokenRefused as error:
         return _message(asked, 403, "Not allowed", str(error))
     except StoreUnavailable as error:
         return _message(asked, 503, "Not known", str(error))
-    if asked.wants_json:
-        return _json(200, view_json(view))
-    return Answer(200, "text/html", view_page(view, asked.token))
+    if _wants_json(asked):
+        return shown(view_json(view))
+    return _html(200, view_page(view, token))
 
 
-async def close(asked: Asked, attendant: Attendant) -> Answer:
+async def close(asked: Request, attendant: Attendant) -> Reply:
     """Close the incident that the token in the body is for."""
-    if asked.name != attendant.name:
+    if _name(asked) != attendant.name:
         return _unknown(asked)
     token = _fields(asked.body).get("token")
     if not isinstance(token, str) or not token:
@@ -77,37 +56,37 @@ async def close(asked: Asked, attendant: Attendant) -> Answer:
     except DependencyDown as error:
         return _message(asked, 502, "Closed, but the function is still disabled", str(error))
     log.warning("[breaker_closed] %s: incident %s %s", attendant.name, breaker.epoch, "by a link")
-    if asked.wants_json:
-        return _json(200, {"breaker": attendant.name, "mode": breaker.mode.value})
+    if _wants_json(asked):
+        return shown({"breaker": attendant.name, "mode": breaker.mode.value})
     text = "Events flow again, from where they were held."
-    return Answer(200, "text/html", page("Closed", said(text)))
+    return _html(200, page("Closed", said(text)))
 
 
-async def status(asked: Asked, attendant: Attendant) -> Answer:
+async def status(asked: Request, attendant: Attendant) -> Reply:
     """The state and a new link, for who has a key of the app."""
-    if asked.name != attendant.name:
+    if _name(asked) != attendant.name:
         return _unknown(asked)
     try:
         view = await attendant.view()
     except StoreUnavailable as error:
-        return _json(503, {"error": str(error)})
-    return _json(200, view_json(view, attendant.link(view.breaker, view.read_at)))
+        return shown({"error": str(error)}, 503)
+    return shown(view_json(view, attendant.link(view.breaker, view.read_at)))
 
 
-async def isolate(asked: Asked, attendant: Attendant) -> Answer:
+async def isolate(asked: Request, attendant: Attendant) -> Reply:
     """Stop everything until a person closes it, for who has a key of the app."""
-    if asked.name != attendant.name:
+    if _name(asked) != attendant.name:
         return _unknown(asked)
     reason = _fields(asked.body).get("reason")
     if not isinstance(reason, str) or not reason.strip():
-        return _json(400, {"error": 'a reason is needed: {"reason": "..."}'})
+        return shown({"error": 'a reason is needed: {"reason": "..."}'}, 400)
     try:
         breaker = await attendant.isolate(reason.strip()[:REASON_CHARACTERS_MAX])
     except (StoreUnavailable, BreakerChanged) as error:
-        return _json(503, {"error": str(error)})
+        return shown({"error": str(error)}, 503)
     log.warning("[breaker_isolated] %s: %s", attendant.name, breaker.reason)
     mode, epoch = breaker.mode.value, breaker.epoch
-    return _json(200, {"breaker": attendant.name, "mode": mode, "epoch": epoch})
+    return shown({"breaker": attendant.name, "mode": mode, "epoch": epoch})
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:
@@ -124,15 +103,24 @@ def _fields(body: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _unknown(asked: Asked) -> Answer:
-    return _message(asked, 404, "Not found", f"there is no breaker {asked.name[:100]!r}")
+def _unknown(asked: Request) -> Reply:
+    return _message(asked, 404, "Not found", f"there is no breaker {_name(asked)[:100]!r}")
 
 
-def _message(asked: Asked, code: int, title: str, text: str) -> Answer:
-    if asked.wants_json:
-        return _json(code, {"error": text})
-    return Answer(code, "text/html", page(title, said(f"{text[:1].upper()}{text[1:]}.")))
+def _message(asked: Request, code: int, title: str, text: str) -> Reply:
+    if _wants_json(asked):
+        return shown({"error": text}, code)
+    return _html(code, page(title, said(f"{text[:1].upper()}{text[1:]}.")))
 
 
-def _json(code: int, fields: Mapping[str, Any]) -> Answer:
-    return Answer(code, "application/json", json.dumps(fields, indent=2, default=str))
+def _html(code: int, text: str) -> Reply:
+    return Reply(code, text, "text/html", HEADERS)
+
+
+def _name(asked: Request) -> str:
+    return asked.route.get("name", "")
+
+
+def _wants_json(asked: Request) -> bool:
+    accept = asked.headers.get("accept", "")
+    return "json" in accept and "html" not in accept

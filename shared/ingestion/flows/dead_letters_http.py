@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
 
+from shared.exchange import Refused, Reply, Request, refused, shown
 from shared.ingestion.errors import (
     DependencyDown,
     HubUnavailable,
@@ -21,7 +22,6 @@ from shared.ingestion.flows.dead_letters import Wanted, find, older_than, read
 from shared.ingestion.flows.redrive import Done, Redriver, purge
 from shared.ingestion.model import FailureKind, Stream
 from shared.ingestion.ports import DeadLetterStore, HubReader, IngestionStore, StoredDeadLetter
-from shared.ingestion.presenting import HEADERS
 
 LIST_MAX = 200
 TAKEN_UP_MAX = 100
@@ -36,28 +36,6 @@ class Store(IngestionStore, DeadLetterStore, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request brings."""
-
-    query: Mapping[str, str]
-    partition_id: str = ""
-    sequence: str = ""
-    body: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    body: str
-    content_type: str = "application/json"
-    headers: Mapping[str, str] = field(default_factory=lambda: HEADERS)
-
-
-class BadRequest(Exception):
-    """What was asked makes no sense; the text says what would."""
-
-
-@dataclass(frozen=True, slots=True)
 class Desk:
     """Serves people at the dead letters. ``sent`` sends what redriving left in an outbox."""
 
@@ -67,7 +45,7 @@ class Desk:
     sent: Callable[[Stream], Awaitable[None]]
 
 
-async def listing(asked: Asked, desk: Desk) -> Answer:
+async def listing(asked: Request, desk: Desk) -> Reply:
     """So many of them; ``?partition=&kind=&limit=&after=``."""
 
     async def answer() -> Any:
@@ -79,7 +57,7 @@ async def listing(asked: Asked, desk: Desk) -> Answer:
     return await _answered(answer)
 
 
-async def show(asked: Asked, desk: Desk) -> Answer:
+async def show(asked: Request, desk: Desk) -> Reply:
     """One, with its error and body."""
 
     async def answer() -> Any:
@@ -88,7 +66,7 @@ async def show(asked: Asked, desk: Desk) -> Answer:
     return await _answered(answer)
 
 
-async def redrive(asked: Asked, desk: Desk) -> Answer:
+async def redrive(asked: Request, desk: Desk) -> Reply:
     """One into the pipeline again, exactly once."""
 
     async def answer() -> Any:
@@ -103,7 +81,7 @@ async def redrive(asked: Asked, desk: Desk) -> Answer:
     return await _answered(answer)
 
 
-async def purging(asked: Asked, desk: Desk) -> Answer:
+async def purging(asked: Request, desk: Desk) -> Reply:
     """Give up what failed so many days ago: ``{"older_than_days": 30}``, a hundred at a time."""
 
     async def answer() -> Any:
@@ -123,27 +101,23 @@ async def _older(store: Store, wanted: Wanted, age: timedelta) -> Sequence[Store
     return await find(store, replace(wanted, failed_before=before), TAKEN_UP_MAX)
 
 
-async def _answered(answer: Callable[[], Awaitable[Any]]) -> Answer:
+async def _answered(answer: Callable[[], Awaitable[Any]]) -> Reply:
     try:
-        return _json(200, await answer())
-    except BadRequest as error:
-        return _json(400, {"error": str(error)})
+        return shown(await answer())
+    except Refused as error:
+        return refused(error)
     except NotThere as error:
-        return _json(404, {"error": str(error)})
+        return shown({"error": str(error)}, 404)
     except (StoreUnavailable, HubUnavailable, DependencyDown) as error:
-        return _json(503, {"error": f"{type(error).__name__}: {error}"})
+        return shown({"error": f"{type(error).__name__}: {error}"}, 503)
     except IngestionError as error:
-        return _json(500, {"error": f"{type(error).__name__}: {error}"})
+        return shown({"error": f"{type(error).__name__}: {error}"}, 500)
 
 
-def _json(status: int, value: Any) -> Answer:
-    return Answer(status, json.dumps(value, indent=2))
-
-
-def _wanted(asked: Asked) -> Wanted:
+def _wanted(asked: Request) -> Wanted:
     kind = asked.query.get("kind")
     if kind and kind not in set(FailureKind):
-        raise BadRequest(f"kind: one of {', '.join(FailureKind)} is needed")
+        raise Refused(400, f"kind: one of {', '.join(FailureKind)} is needed")
     query = asked.query
     return Wanted(
         hub=query.get("hub"),
@@ -153,15 +127,15 @@ def _wanted(asked: Asked) -> Wanted:
     )
 
 
-def _one(asked: Asked) -> Wanted:
-    number = _number(asked.sequence, "sequence")
-    return replace(_wanted(asked), partition_id=asked.partition_id, sequence=number)
+def _one(asked: Request) -> Wanted:
+    number = _number(asked.route.get("sequence", ""), "sequence")
+    return replace(_wanted(asked), partition_id=asked.route.get("partition"), sequence=number)
 
 
 def _number(text: str, name: str, most: int | None = None) -> int:
     if not NUMBER.fullmatch(text) or (most is not None and not 0 < int(text) <= most):
         bounds = f"from 1 to {most}" if most else "from 0"
-        raise BadRequest(f"{name}: a whole number {bounds} is needed")
+        raise Refused(400, f"{name}: a whole number {bounds} is needed")
     return int(text)
 
 
@@ -171,7 +145,7 @@ def _days(body: bytes) -> float:
         found = json.loads(body[: BODY_BYTES_MAX + 1])
         days = found["older_than_days"]
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise BadRequest(needed) from None
+        raise Refused(400, needed) from None
     if isinstance(days, bool) or not isinstance(days, int | float) or not 0 <= days <= DAYS_MAX:
-        raise BadRequest(needed)
+        raise Refused(400, needed)
     return float(days)

@@ -22,10 +22,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``path`` without the route prefix; header names in lower case."""
+    """``path`` without the route prefix, ``route`` the names in it; header names in lower case."""
 
     path: str = ""
     query: Mapping[str, str] = field(default_factory=lambda: NONE)
+    route: Mapping[str, str] = field(default_factory=lambda: NONE)
     headers: Mapping[str, str] = field(default_factory=lambda: NONE)
     body: bytes = b""
 
@@ -46,7 +47,7 @@ class Request:
         A page of another site can send neither this type nor a header of its own without asking
         first, and an answer to its question is not given.
         """
-        if self.headers.get("content-type", "").split(";")[0].strip() != "application/json":
+        if self.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
             raise Refused(415, "content-type: application/json is needed")
         if len(self.body) > BODY_BYTES_MAX:
             raise Refused(413, f"a body of at most {BODY_BYTES_MAX} bytes is needed")
@@ -59,24 +60,6 @@ class Request:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    status: int
-    body: bytes
-    content_type: str
-    headers: Mapping[str, str]
-
-
-def shown(value: Any, status: int = 200) -> Reply:
-    """JSON. Nobody may keep it, or take it for something else."""
-    body = json.dumps(value).encode()
-    return Reply(status, body, "application/json", {**GUARDED})
-
-
-def refused(error: Refused) -> Reply:
-    return shown({"error": str(error)}, error.status)
-
-
 GUARDED: Mapping[str, str] = MappingProxyType(
     {
         "Cache-Control": "no-store",
@@ -84,3 +67,21 @@ GUARDED: Mapping[str, str] = MappingProxyType(
         "Referrer-Policy": "no-referrer",
     }
 )
+"""Of every reply: nobody may keep it, take it for something else, or learn its address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    body: str
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=lambda: GUARDED)
+
+
+def shown(value: Any, status: int = 200) -> Reply:
+    """JSON."""
+    return Reply(status, json.dumps(value, indent=2))
+
+
+def refused(error: Refused) -> Reply:
+    return shown({"error": str(error)}, error.status)
