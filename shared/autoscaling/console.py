@@ -19,7 +19,7 @@ def status(resources: Sequence[Shown]) -> None:
         desired = shown["desired"]
         table.add_row(
             shown["name"],
-            _said(shown["capacity"]),
+            _capacity(shown),
             f"{desired['target']} ({desired['status']})" if desired else UNKNOWN,
             Text(_mode(shown)),
             Text("\n".join(_metric(metric) for metric in shown["metrics"])),
@@ -76,6 +76,11 @@ def _mode(shown: Shown) -> str:
     if override is None:
         return str(shown["mode"])
     return f"{override['said']} ({override['reason']})"
+
+
+def _capacity(shown: Shown) -> str:
+    old = shown["capacity_stale"] and shown["capacity_at"]
+    return f"{_said(shown['capacity'])}{f' (as of {old})' if old else ''}"
 
 
 def _metric(metric: Shown) -> str:

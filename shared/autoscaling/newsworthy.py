@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from shared.autoscaling.model import EntryKind, LogEntry, Resource, ScalingState
+from shared.autoscaling.model import CAPACITY_METRIC, EntryKind, LogEntry, Resource, ScalingState
 from shared.news import Kind, News, Severity
 
 EVENTS = {
@@ -57,7 +57,7 @@ def conditions(
 def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[News]:
     """A source that never answered is stale from the first sample of another one on."""
     seen = [history.samples[0].time for history in state.histories.values() if history.samples]
-    for name in resource.metrics:
+    for name in (CAPACITY_METRIC, *resource.metrics):
         history = state.histories.get(name)
         kept = history.samples if history else ()
         since = kept[-1].time if kept else min(seen, default=now)
@@ -65,6 +65,8 @@ def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[N
         if silent_seconds > resource.guards.missing_for(name).after_seconds:
             headline = f"{resource.name}: {name} has no sample for {silent_seconds / 60:.0f} min"
             text = f"What happens meanwhile: {resource.guards.missing_for(name).then}."
+            if name == CAPACITY_METRIC:
+                text = "The plan cannot be read; what happens meanwhile goes by its last capacity."
             subject = f"{resource.name}/{name}"
             yield News("", Kind.SOURCE_STALE, subject, now, headline, text, Severity.WARNING)
 
@@ -72,7 +74,12 @@ def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[N
 def _at_maximum(
     resource: Resource, lines: Sequence[LogEntry], now: datetime, minutes: float
 ) -> News | None:
-    """At the maximum for all of the time while the rule wanted more at the end of it."""
+    """At the maximum for all of the time, and the rule wants no less at the end of it.
+
+    Whether it wants more is not always known: rules that know the limits stay within them.
+    """
+    if resource.limits.minimum == resource.limits.maximum:
+        return None
     start = now - timedelta(minutes=minutes)
     decided = [line for line in lines if line.kind is EntryKind.DECISION and line.time >= start]
     maximum = resource.limits.maximum

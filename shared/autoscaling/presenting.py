@@ -13,6 +13,7 @@ from typing import Any
 from shared.autoscaling.decide import effective_mode, effective_override, known_capacity
 from shared.autoscaling.messages import format_time
 from shared.autoscaling.model import (
+    CAPACITY_METRIC,
     Decision,
     Desired,
     EntryKind,
@@ -46,6 +47,7 @@ def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> S
         "as_of": format_time(now),
         "capacity": int(known.value) if known else None,
         "capacity_at": format_time(known.time) if known else None,
+        "capacity_stale": known is None or _is_old(resource, CAPACITY_METRIC, known, now),
         "desired": _desired(state.desired),
         "mode": str(mode),
         "mode_reason": mode_reason,
@@ -179,15 +181,18 @@ def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable
     for name, source in resource.metrics.items():
         latest = _latest(state.histories.get(name, History()))
         age = (now - latest.time).total_seconds() if latest else None
-        after = resource.guards.missing_for(name).after_seconds
         yield {
             "name": name,
             "source": _source(source),
             "value": latest.value if latest else None,
             "time": format_time(latest.time) if latest else None,
             "age_seconds": age,
-            "stale": age is None or age > after,
+            "stale": latest is None or _is_old(resource, name, latest, now),
         }
+
+
+def _is_old(resource: Resource, name: str, value: MetricValue, now: datetime) -> bool:
+    return (now - value.time).total_seconds() > resource.guards.missing_for(name).after_seconds
 
 
 def _latest(history: History) -> MetricValue | None:

@@ -23,6 +23,8 @@ POINTS_MAX = 360
 HOURS_MAX = 72
 LINES_MAX = 1000
 PANEL_SECONDS_MAX = 8
+FIELDS = ("mode", "exact", "floor", "freeze_scale_in", "reason", "for", "by", "clear")
+"""Of a word over the rules."""
 log = logging.getLogger(__name__)
 
 Panel = Callable[[], Awaitable[Any]]
@@ -107,8 +109,10 @@ async def say(board: Board, name: str, request: Request, change_id: str) -> Repl
 
 def _change(request: Request, change_id: str) -> Change:
     fields = request.fields()
+    if unknown := sorted(set(fields) - set(FIELDS)):
+        raise Refused(400, f"{unknown[0][:50]!r} is not known; known: {', '.join(FIELDS)}")
     by = request.headers.get("x-ms-client-principal-name") or _text(fields, "by")
-    if fields.get("clear") is True:
+    if _flag(fields, "clear"):
         return Change(None, by, change_id)
     lasts = _text(fields, "for")
     mode = _text(fields, "mode")
@@ -117,7 +121,7 @@ def _change(request: Request, change_id: str) -> Change:
     override = Override(
         mode=Mode(mode) if mode else None,
         reason=_text(fields, "reason"),
-        freeze_scale_in=fields.get("freeze_scale_in") is True,
+        freeze_scale_in=_flag(fields, "freeze_scale_in"),
         floor=_whole(fields, "floor"),
         exact=_whole(fields, "exact"),
     )
@@ -131,6 +135,13 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise Refused(400, f"{name}: text is needed")
     return value.strip()
+
+
+def _flag(fields: Mapping[str, Any], name: str) -> bool:
+    value = fields.get(name, False)
+    if not isinstance(value, bool):
+        raise Refused(400, f"{name}: true or false is needed")
+    return value
 
 
 def _whole(fields: Mapping[str, Any], name: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from asyncio import gather
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -25,9 +26,10 @@ async def page(board: Board, request: Request) -> Reply:
         hours = request.number("hours", HOURS, 0.01, HOURS_MAX)
     except Refused as error:
         return refused(error)
+    panels = map(shown_panel, board.panels.values())
     shown = {
-        "resources": [await _card(board, name, hours) for name in board.resources],
-        "panels": {name: await shown_panel(panel) for name, panel in board.panels.items()},
+        "resources": await gather(*(_card(board, name, hours) for name in board.resources)),
+        "panels": dict(zip(board.panels, await gather(*panels), strict=True)),
         "hours": hours,
     }
     if "live" in request.query:
@@ -83,8 +85,10 @@ def _text(name: str) -> str:
     return (STATIC / name).read_text(encoding="utf-8")
 
 
-def _clock(text: str) -> str:
-    return datetime.fromisoformat(text).strftime("%H:%M:%S")
+def _clock(text: str, as_of: str) -> str:
+    """The time of day; of another day its date too."""
+    time, now = datetime.fromisoformat(text), datetime.fromisoformat(as_of)
+    return time.strftime("%H:%M:%S" if time.date() == now.date() else "%m-%d %H:%M:%S")
 
 
 def _day(text: str) -> str:

@@ -56,13 +56,14 @@ def trends(rows: Iterable[Trend]) -> list[Shown]:
     for row in rows:
         series[row.series].append(row)
     shown = [_series(sorted(days, key=lambda day: day.date)) for days in series.values()]
-    return sorted(shown, key=lambda each: (not each["alarm"], each["event"]))
+    return sorted(shown, key=lambda each: (not each["alarm"], each["name"]))
 
 
 def _series(days: list[Trend]) -> Shown:
     newest = days[-1]
     of = "count" if newest.adjusted_sum is None or not newest.measurement else "sum"
     return {
+        "name": newest.name,
         "event": newest.event,
         "kind": newest.kind,
         "measurement": newest.measurement,

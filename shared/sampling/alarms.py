@@ -15,14 +15,12 @@ def alarms(trends: Iterable[Trend]) -> Iterator[News]:
     for trend in trends:
         if trend.verdict != Finding.EVENTS_LOST:
             continue
-        dimensions = [f"{name}={value}" for name, value in sorted(trend.dimensions.items())]
-        subject = " ".join(part for part in (trend.event, trend.measurement, *dimensions) if part)
         yield News(
-            news_id=f"{trend.kind}/{subject}/{trend.date}",
+            news_id=f"{trend.kind}/{trend.name}/{trend.date}",
             kind=Kind.TREND_ALARM,
-            subject=subject,
+            subject=trend.name,
             time=datetime.combine(date.fromisoformat(trend.date), time(), UTC),
-            headline=f"{subject}: events of {trend.date} are missing",
+            headline=f"{trend.name}: events of {trend.date} are missing",
             text=trend.reason,
             severity=Severity.ERROR,
             source="/api/trends",

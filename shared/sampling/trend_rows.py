@@ -64,6 +64,12 @@ class Trend:
         """What it has in common with the same event's other days."""
         return self.kind, self.event, self.measurement, tuple(sorted(self.dimensions.items()))
 
+    @property
+    def name(self) -> str:
+        """The series in words, such as ``checkout Amount country=CH``."""
+        dimensions = [f"{name}={value}" for name, value in sorted(self.dimensions.items())]
+        return " ".join(part for part in (self.event, self.measurement, *dimensions) if part)
+
 
 def as_json(trend: Trend) -> str:
     """One line; what has no lasting form, such as infinity, is null."""

@@ -20,6 +20,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 MINUTES = 600
 LAYOUTS = [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)]
 
+RENEW = "document.dispatchEvent(new Event('visibilitychange'))"
 MARK_NEAREST_THE_MIDDLE = """() => {
     const seconds = text => Date.parse(text) / 1000;
     const points = JSON.parse(document.querySelector(".card script").text);
@@ -130,6 +131,31 @@ async def test_the_page_says_since_when_it_is_out_of_date(
     seen = await look(browser, system, "light", 1280)
     await expect(seen.page.locator("#fresh")).to_contain_text("updates itself")
     await seen.page.route("**/*", lambda route: route.abort())
-    await seen.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    await seen.page.evaluate(RENEW)
+    await expect(seen.page.locator("#fresh")).to_contain_text("Out of date since")
+    await seen.page.context.close()
+
+
+async def test_the_page_is_loaded_again_where_there_is_something_else_to_see(
+    browser: Browser, system: LocalSystem
+) -> None:
+    seen = await look(browser, system, "light", 1280)
+    await seen.page.evaluate("document.querySelector('[data-live]').dataset.live = 'head-gone'")
+    async with seen.page.expect_navigation():
+        await seen.page.evaluate(RENEW)
+    await expect(seen.page.locator("[data-live=head-gone]")).to_have_count(0)
+    assert seen.complaints == []
+    await seen.page.context.close()
+
+
+async def test_an_answer_that_is_another_page_is_no_news(
+    browser: Browser, system: LocalSystem
+) -> None:
+    seen = await look(browser, system, "light", 1280)
+    sign_in = "<!doctype html><title>Sign in</title>"
+    await seen.page.route(
+        "**/*", lambda route: route.fulfill(body=sign_in, content_type="text/html")
+    )
+    await seen.page.evaluate(RENEW)
     await expect(seen.page.locator("#fresh")).to_contain_text("Out of date since")
     await seen.page.context.close()

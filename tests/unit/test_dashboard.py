@@ -150,6 +150,13 @@ async def test_who_signed_in_is_named_whatever_the_body_says(world: World) -> No
         (b"{", None, 400, "JSON object"),
         (b"[" * 9000, None, 400, "JSON object"),
         (b" " * (BODY_BYTES_MAX + 1), None, 413, "at most"),
+        ({"exact": 3, "lasts": "2h", "reason": "x", "by": "a"}, None, 400, "'lasts' is not known"),
+        (
+            {"floor": 3, "freeze_scale_in": "yes", "reason": "x", "by": "a"},
+            None,
+            400,
+            "freeze_scale_in: true or false",
+        ),
         ({"mode": "off", "reason": "x", "by": "a"}, None, 400, "one of active, dry_run, paused"),
         ({"floor": "3", "reason": "x", "by": "a"}, None, 400, "floor: a whole number"),
         ({"floor": True, "reason": "x", "by": "a"}, None, 400, "floor: a whole number"),
@@ -192,6 +199,16 @@ async def test_a_page_without_any_decision_says_what_to_look_at(world: World) ->
     reply = await page(world.board, Request())
     assert "do <code>metric_collector</code>" in reply.body
     assert (await page(world.board, Request(query={"hours": "x"}))).status == 400
+
+
+async def test_what_is_of_another_day_is_shown_with_its_date(world: World) -> None:
+    await world.minute()
+    seen = f"{world.now:%H:%M:%S}"
+    assert f"<time>{seen}</time>" in (await page(world.board, Request())).body
+    world.now += timedelta(days=1)
+    text = (await page(world.board, Request())).body
+    assert f"<time>{NOW:%m-%d} {seen}</time>" in text
+    assert text.count(f"since {NOW:%m-%d} {seen}") == 2  # the capacity, and the backlog
 
 
 # --- the log, kept between requests -----------------------------------------------------------

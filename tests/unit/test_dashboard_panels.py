@@ -93,6 +93,14 @@ def test_sums_are_shown_where_there_is_a_measurement() -> None:
     assert (series["days"][0]["raw"], series["days"][0]["adjusted"]) == (5, 12.5)
 
 
+async def test_series_of_one_event_are_told_apart_by_their_dimensions() -> None:
+    both = [replace(day, dimensions={"country": c}) for c in ("CH", "DE") for day in days()]
+    text = (await page(board(trends=panels.trends(both)), Request())).body
+    for country in ("CH", "DE"):
+        assert text.count(f'data-live="trend-AppEvents-checkout country={country}"') == 1
+        assert f"<h3>checkout country={country}" in text
+
+
 async def test_a_panel_that_fails_or_hangs_hides_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -18,6 +18,7 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     EntryKind,
+    Limits,
     LogEntry,
     Metric,
     MetricValue,
@@ -253,6 +254,8 @@ def test_at_the_maximum_for_long_and_wanting_more() -> None:
     assert kinds_of(always[:15]) == []  # not for long enough
     content = [replace(each, candidates=(Recommendation(4, "less"),)) for each in always]
     assert kinds_of(content) == []
+    fixed = resource(limits=Limits(5, 5))
+    assert conditions(fixed, state([1]), always, NOW, 30) == []
     dipped = [*always[:10], replace(always[10], current=4), *always[11:]]
     assert kinds_of(dipped) == []
 
@@ -268,7 +271,10 @@ async def test_a_source_without_samples_is_told_and_poison_without_a_resource_to
     later = NOW + 10 * MINUTE
     happened, lasting = await resource_news.run([workers], store, NOW, later, 30)
     assert [(news.kind, news.subject) for news in happened] == [("message.poison", "!poison")]
-    assert [(news.kind, news.subject) for news in lasting] == [("source.stale", "plan-1/backlog")]
+    assert [(news.kind, news.subject) for news in lasting] == [
+        ("source.stale", "plan-1/capacity"),
+        ("source.stale", "plan-1/backlog"),
+    ]
 
 
 def test_a_day_on_which_events_went_missing_is_told_once_whatever_the_series() -> None:
@@ -296,3 +302,20 @@ async def test_dead_letters_since_a_time_are_told() -> None:
     assert {(news.kind, news.subject) for news in told} == {
         ("dead.letters.growing", "metrics/$Default")
     }
+
+
+@pytest.mark.parametrize("letters", [1, 1500])
+async def test_the_newest_dead_letter_is_told_however_many_events_and_others_there_were(
+    letters: int,
+) -> None:
+    store, stream = MemoryIngestionStore(lambda: NOW), Stream("bus", "metrics", "$Default", "2")
+    dead = tuple(
+        DeadLetter(n, str(n), NOW, NOW - 60 * MINUTE, FailureKind.POISON, "old")
+        for n in range(letters)
+    )
+    dead = (*dead[:-1], replace(dead[-1], failed_at=NOW))
+    checkpoint = Checkpoint(0, 50_000, "2", NOW, txid="t")
+    await store.commit(stream, await store.load(stream), Commit(None, checkpoint))
+    store.rows[stream].dead_letters.update({letter.sequence: letter for letter in dead})
+    told = await failed_events.run(store, store, NOW - MINUTE)
+    assert [news.data["sequence"] for news in told] == [letters - 1]

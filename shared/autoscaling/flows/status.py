@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,7 +16,7 @@ LINES_MAX = 1000
 
 async def run(resources: Iterable[Resource], store: StateStore) -> list[dict[str, Any]]:
     """One line a resource."""
-    return [await one(resource, store) for resource in resources]
+    return await asyncio.gather(*(one(resource, store) for resource in resources))
 
 
 async def one(resource: Resource, store: StateStore) -> dict[str, Any]:

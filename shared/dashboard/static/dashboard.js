@@ -158,7 +158,11 @@
     }
   }
 
+  const parts = page => [...page.querySelectorAll("[data-live]")].map(part => part.dataset.live).sort().join("\n");
+
   function exchange(news) {
+    if (!news.querySelector("main")) throw new Error("the answer is another page; load this one again");
+    if (parts(news) !== parts(document) && !document.activeElement?.closest("form")) return location.reload();
     const open = new Set([...document.querySelectorAll("details[open][id]")].map(line => line.id));
     const focus = document.activeElement?.closest("details[id]")?.id;
     for (const old of document.querySelectorAll("[data-live]")) {

@@ -8,10 +8,12 @@ from shared.ingestion.model import DeadLetter, Stream
 from shared.ingestion.ports import DeadLetterStore, IngestionStore
 from shared.news import Kind, News, Severity
 
-EVENTS_BACK = 5000
-"""So many events before the checkpoint are looked through: no more come in a look's time, and
-where they do, one message for all of them is enough."""
-LETTERS_MAX = 1000
+EVENTS_BACK = 100_000
+"""So many events before the checkpoint are looked through: a partition takes in a thousand a second
+and is looked at once a minute."""
+PAGE_LETTERS = 1000
+PAGES_MAX = 10
+"""Of one partition; who has more failures than that has been told of the first ones."""
 
 
 async def run(store: IngestionStore, letters: DeadLetterStore, since: datetime) -> list[News]:
@@ -20,9 +22,12 @@ async def run(store: IngestionStore, letters: DeadLetterStore, since: datetime) 
     for stream in await letters.streams():
         checkpoint = (await store.load(stream)).checkpoint
         after = None if checkpoint is None else checkpoint.sequence - EVENTS_BACK
-        for stored in await letters.dead_letters(stream, after, LETTERS_MAX):
-            if stored.letter.failed_at >= since:
-                found.append(_told(stream, stored.letter))
+        for _ in range(PAGES_MAX):
+            page = [s.letter for s in await letters.dead_letters(stream, after, PAGE_LETTERS)]
+            found += [_told(stream, letter) for letter in page if letter.failed_at >= since]
+            if len(page) < PAGE_LETTERS:
+                break
+            after = page[-1].sequence
     return found
 
 
