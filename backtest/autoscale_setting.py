@@ -178,7 +178,7 @@ def _profile(given: Any, place: str, reading: _Reading) -> ProfileOf:
 
 def _rule(given: Mapping[str, Any], place: str, reading: _Reading) -> MetricRule:
     trigger, action = given["metricTrigger"], given["scaleAction"]
-    direction = {"Increase": "out", "Decrease": "in"}.get(action["direction"])
+    direction = _direction(action, trigger)
     aggregation = str(trigger.get("timeAggregation", "Average")).lower()
     comparison, unit = OPERATORS.get(trigger["operator"]), UNITS.get(action["type"])
     if direction is None or comparison is None or unit is None or aggregation not in AGGREGATIONS:
@@ -204,6 +204,13 @@ def _rule(given: Mapping[str, Any], place: str, reading: _Reading) -> MetricRule
         window_seconds=_seconds(trigger.get("timeWindow", "PT10M"), place),
         per_instance=bool(trigger.get("dividePerInstance")),
     )
+
+
+def _direction(action: Mapping[str, Any], trigger: Mapping[str, Any]) -> str | None:
+    """``az monitor autoscale rule create --scale to 5`` writes None; then the comparison tells."""
+    if action["direction"] == "None" and action["type"] == "ExactCount":
+        return "out" if str(trigger["operator"]).startswith("GreaterThan") else "in"
+    return {"Increase": "out", "Decrease": "in"}.get(action["direction"])
 
 
 def _metric(trigger: Mapping[str, Any], reading: _Reading) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from shared.notifications.ports import Forgotten, Herald, Memories, NotSent, Observed, Source
+from shared.notifications.ports import Forgotten, Herald, Memories, Observed, Source
 from shared.notifications.telling import (
     Patience,
     Telling,
@@ -15,6 +16,8 @@ from shared.notifications.telling import (
 )
 
 log = logging.getLogger(__name__)
+
+SENDING_SECONDS_MAX = 120
 
 
 async def run(
@@ -38,7 +41,7 @@ async def run(
     if len(found) == len(seen):  # what lasts is over only where everybody could be asked
         lasting = [news for each in found for news in each.conditions]
         tellings += tell_conditions(lasting, known.memories, now, patience)
-    return sum([await _sent(telling, memories, herald) for telling in tellings])
+    return await _all_sent(tellings, memories, herald)
 
 
 async def _looked(name: str, source: Source, since: datetime, now: datetime) -> Observed | None:
@@ -49,15 +52,29 @@ async def _looked(name: str, source: Source, since: datetime, now: datetime) -> 
         return None
 
 
+async def _all_sent(tellings: Iterable[Telling], memories: Memories, herald: Herald) -> int:
+    """Where nobody answers in time the rest waits for the next look: the host ends, and starts
+    anew, what takes too long, and everything else with it."""
+    sent = 0
+    try:
+        async with asyncio.timeout(SENDING_SECONDS_MAX):
+            for telling in tellings:
+                sent += await _sent(telling, memories, herald)
+    except TimeoutError:
+        log.warning("[notifications_wait] not sent within %s s", SENDING_SECONDS_MAX)
+    return sent
+
+
 async def _sent(telling: Telling, memories: Memories, herald: Herald) -> bool:
     """Sent first, remembered then: who dies in between sends the same news again."""
     try:
         await herald.tell(telling.news)
         await memories.remember(telling)
-    except NotSent as error:
-        log.warning("[notification_failed] %s: %s", telling.news.subject, error)
-        return False
     except Forgotten:
         log.info("[notified_twice] %s: somebody else told of it too", telling.news.subject)
+    except Exception as error:  # one that cannot be told or remembered holds up no other
+        subject, what = telling.news.subject, type(error).__name__
+        log.warning("[notification_failed] %s: %s: %s", subject, what, error)
+        return False
     log.info("[notified] %s: %s", telling.news.subject, telling.news.headline)
     return True

@@ -98,6 +98,18 @@ def test_a_setting_with_recurring_profiles_as_the_portal_and_the_cli_make_it() -
     assert there.policy.rules == original.policy.rules  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("rule", "direction"), [(0, "out"), (1, "in")])
+def test_a_rule_to_an_exact_count_has_the_direction_of_its_comparison(
+    rule: int, direction: str
+) -> None:
+    exactly = {"direction": "None", "type": "ExactCount", "value": "5", "cooldown": "PT5M"}
+    document = changed("profiles", 0, "rules", rule, "scaleAction", value=exactly)
+    (office,) = [p for p in convert(document).profiles if p.name == "Office hours"]
+    assert office.policy is not None
+    found = office.policy.rules[rule]
+    assert (found.direction, found.unit, found.by) == (direction, "exactly", 5)
+
+
 def test_texts_of_the_setting_never_become_code(tmp_path: Path) -> None:
     document = changed("profiles", 0, "name", value=f"x\nopen({str(tmp_path / 'ran')!r}, 'w')\n#")
     document["properties"]["profiles"][0]["capacity"]["default"] = "9"

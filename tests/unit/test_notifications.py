@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from dataclasses import replace
@@ -30,7 +31,7 @@ from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, 
 from shared.news import Kind, News
 from shared.notifications import flow
 from shared.notifications.ports import NotSent, Observed
-from shared.notifications.telling import Patience
+from shared.notifications.telling import Patience, Telling
 from shared.sampling.alarms import alarms
 from shared.sampling.trend_rows import Trend
 from tests.builders import NOW, ago, resource, state
@@ -153,6 +154,40 @@ async def test_a_place_that_cannot_be_looked_at_ends_no_condition_and_hides_no_o
     sent = await flow.run(sources, world.memories, world.people, PATIENCE)
     assert sent == 1
     assert [news.kind for news in world.people.read] == ["source.stale", "message.poison"]
+
+
+async def test_news_that_cannot_be_remembered_hold_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    remember = world.memories.remember
+
+    async def fails_for_a(telling: Telling) -> None:
+        if telling.news.subject == "a":
+            raise OSError("table gone")
+        await remember(telling)
+
+    monkeypatch.setattr(world.memories, "remember", fails_for_a)
+    world.happen("1", subject="a")
+    world.happen("2", subject="b")
+    assert [news.news_id for news in await world.minute()] == ["1", "2"]
+    assert [news.news_id for news in await world.minute()] == ["1"]
+
+
+async def test_who_never_answers_does_not_hold_up_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Hanging(People):
+        async def tell(self, news: News) -> None:
+            await asyncio.sleep(3600)
+            self.read.append(news)
+
+    monkeypatch.setattr(flow, "SENDING_SECONDS_MAX", 0.01)
+    world = World()
+    world.happen("1")
+    async with asyncio.timeout(5):
+        assert await flow.run({"w": world.look}, world.memories, Hanging(), PATIENCE) == 0
+    assert [news.news_id for news in await world.minute()] == ["1"]
 
 
 async def test_of_kinds_that_nobody_asked_for_only_the_log_is_told() -> None:
