@@ -93,7 +93,8 @@ class ArmStandIn(LoopbackServer):
         self._finished: OrderedDict[str, PlanId] = OrderedDict()
         self._puts: deque[PutRecord] = deque(maxlen=PUTS_KEPT_MAX)
         self._operation_count = 0
-        self.permissions: list[dict[str, list[str]]] = [{"actions": ["*"], "notActions": []}]
+        self.permissions: list[dict[str, list[str]]] | None = [{"actions": ["*"], "notActions": []}]
+        """None: the caller may not even list them."""
 
     @property
     def puts(self) -> tuple[PutRecord, ...]:
@@ -122,6 +123,8 @@ class ArmStandIn(LoopbackServer):
             return self._on_plan(request, PlanId(*match.groups()))
         if request.method != "GET":
             return _method_not_allowed(request.method)
+        if _PERMISSIONS.fullmatch(request.path) and self.permissions is None:
+            return arm_errors.front_door_error(403, "AuthorizationFailed", "no permissions/read")
         if _PERMISSIONS.fullmatch(request.path):
             return Reply(200, json.dumps({"value": self.permissions}))
         if match := _LIST.fullmatch(request.path):

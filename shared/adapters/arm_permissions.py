@@ -18,14 +18,16 @@ from azure.mgmt.core import AsyncARMPipelineClient
 
 from shared.adapters.credentials import credential_for
 from shared.adapters.transport import transport_for
+from shared.autoscaling.errors import CapacityRefused
 from shared.autoscaling.model import AppServicePlan
 from shared.autoscaling.permissions import grants, lacking
 
 API_VERSION = "2022-04-01"
+FORBIDDEN = 403
 
 
 class ArmPermissions:
-    """See Permissions. Whoever has a role may read what it allows."""
+    """See Permissions. Listing them is a permission too, which scaling does not need."""
 
     def __init__(self, endpoint: str) -> None:
         token = AsyncBearerTokenCredentialPolicy(credential_for(endpoint), f"{endpoint}/.default")
@@ -36,6 +38,7 @@ class ArmPermissions:
         )
 
     async def lacking(self, target: AppServicePlan) -> Sequence[str]:
+        """Raises CapacityRefused where they may not be listed."""
         url: str | None = (
             f"/subscriptions/{target.subscription_id}/resourceGroups/{target.resource_group}"
             f"/providers/Microsoft.Web/serverfarms/{target.name}"
@@ -46,6 +49,11 @@ class ArmPermissions:
             response = await self._client.send_request(
                 HttpRequest("GET", self._client.format_url(url))
             )
+            if response.status_code == FORBIDDEN:
+                raise CapacityRefused(
+                    "not known: to list permissions takes Microsoft.Authorization/permissions/read "
+                    "(scaling does not), or the identity has no role on the plan at all"
+                )
             response.raise_for_status()
             page = response.json()
             found += grants(page["value"])

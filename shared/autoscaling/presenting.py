@@ -5,6 +5,7 @@ Times are ISO 8601 text in UTC, durations seconds; what is not known is None, ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -70,7 +71,7 @@ def decision_line(entry: LogEntry) -> Shown:
         "reason": entry.reason,
         "limited_by": list(entry.limited_by),
         "candidates": [_candidate(candidate) for candidate in entry.candidates],
-        "evidence": dict(entry.evidence),
+        "evidence": _evidence(entry.evidence),
         "counterfactual": str(entry.counterfactual),
         "metric": entry.metric or None,
         "value": entry.value,
@@ -87,7 +88,7 @@ def decision(made: Decision) -> Shown:
         "reason": made.reason,
         "limited_by": list(made.limited_by),
         "candidates": [_candidate(candidate) for candidate in made.candidates],
-        "evidence": dict(made.evidence),
+        "evidence": _evidence(made.evidence),
         "counterfactual": str(made.counterfactual),
     }
 
@@ -129,6 +130,7 @@ def points(entries: Iterable[LogEntry], step_seconds: float) -> list[Shown]:
 
 def age_minutes(evidence: Mapping[str, Any]) -> float | None:
     """Little's law: what waits came in during the last backlog ÷ arrivals minutes."""
+    evidence = _evidence(evidence)
     backlog, arrivals = evidence.get("backlog"), evidence.get("arrivals_per_minute")
     if type(backlog) not in (int, float) or type(arrivals) not in (int, float):
         return None
@@ -137,12 +139,20 @@ def age_minutes(evidence: Mapping[str, Any]) -> float | None:
     return float(backlog) / float(arrivals) if arrivals else None
 
 
+def _evidence(evidence: Mapping[str, Any]) -> Shown:
+    """JSON has no infinity and no NaN, which a rule may well name."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in evidence.items()
+    }
+
+
 def _candidate(candidate: Recommendation) -> Shown:
     return {
         "rule": candidate.rule,
         "capacity": candidate.capacity,
         "reason": candidate.reason,
-        "evidence": dict(candidate.evidence),
+        "evidence": _evidence(candidate.evidence),
         "counterfactual": str(candidate.counterfactual),
     }
 

@@ -80,6 +80,14 @@ async def test_the_identitys_permissions_on_the_plan_are_asked_of_azure(
     await permissions.close()
 
 
+async def test_who_may_not_list_permissions_is_told_what_that_takes(arm: ArmStandIn) -> None:
+    arm.permissions = None
+    permissions = ArmPermissions(arm.base_url)
+    with pytest.raises(CapacityRefused, match="permissions/read"):
+        await permissions.lacking(plan())
+    await permissions.close()
+
+
 async def test_capacity_is_changed_and_the_rest_of_the_plan_is_not(
     arm: ArmStandIn, control: AppServiceControl
 ) -> None:

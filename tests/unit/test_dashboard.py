@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -209,6 +210,19 @@ async def test_what_is_of_another_day_is_shown_with_its_date(world: World) -> No
     text = (await page(world.board, Request())).body
     assert f"<time>{NOW:%m-%d} {seen}</time>" in text
     assert text.count(f"since {NOW:%m-%d} {seen}") == 2  # the capacity, and the backlog
+
+
+async def test_numbers_that_json_does_not_know_are_not_known(world: World) -> None:
+    evidence = {"backlog": float("nan"), "arrivals_per_minute": 2.0, "age": float("inf")}
+    wish = Recommendation(2, "because", "rule", evidence)
+    line = LogEntry("plan-1", NOW, EntryKind.DECISION, "d-1", "because", current=2, desired=2)
+    line = replace(line, metric="backlog", value=1, evidence=evidence, candidates=(wish,))
+    await world.store.record(line)
+    for path in ("resources", "resources/plan-1/decisions", "resources/plan-1/history"):
+        text = (await read(world.board, Request(path))).body
+        assert "NaN" not in text
+        assert "Infinity" not in text
+    assert "NaN" not in (await page(world.board, Request())).body
 
 
 # --- the log, kept between requests -----------------------------------------------------------
