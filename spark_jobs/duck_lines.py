@@ -37,7 +37,7 @@ TEXTS = ("OperationId", "ParentId", "Id", "SessionId", "UserId", "AppRoleName", 
 COMMA_AT_END = r",\s*[}\]]"
 NO_NUMBER = r"[:\[,-]\s*(?:nan|inf)\s*[,}\]]"
 """What DuckDB takes and a stricter reader does not."""
-NO_NUMBER_HINTS = (b":nan", b":inf", b":-inf")
+NO_NUMBER_HINTS = (b":nan", b":inf")
 DURATION = "DurationMs"
 LINE_LENGTH_MAX = 100_000
 """Strict readers give up on deep nesting, which takes a long line."""
@@ -84,7 +84,8 @@ with parsed as (
         try_cast(rtrim(substr(stamp, 2, 26), 'Z"') as timestamp) as moment,
         ItemCount::varchar as items,
         {_rate()} as rate_text,
-        coalesce(regexp_matches(lower(SDKVersion->>'$'), '(^|:)otel'), false) as open_telemetry
+        contains(lower(SDKVersion), 'otel')
+            and regexp_matches(lower(SDKVersion->>'$'), '(^|:)otel') is true as open_telemetry
     from parsed
 ), checked as (
     select *, kind is not null and ({_is_plain(shape)}) as plain,

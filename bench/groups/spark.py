@@ -26,6 +26,8 @@ PLAIN = "baseline: Spark's own JSON reader, which counts no unreadable line"
 class Run:
     cold_seconds: float
     warm_seconds: float
+    cold_cpu_seconds: float
+    warm_cpu_seconds: float
     peak_mb: float
     records: int
     adjusted_sum: float
@@ -54,10 +56,10 @@ def measure(
         per_gb.append((size, fast))
     (small, first), (large, last) = per_gb[0], per_gb[-1]
     yield Measurement(
-        f"spark.warm_seconds_per_gb_at_{large:g}_gb",
-        last.warm_seconds / large,
-        "s/GB",
-        first.warm_seconds / small,
+        f"spark.warm_cpu_seconds_per_gb_at_{large:g}_gb",
+        last.warm_cpu_seconds / large,
+        "s of CPU/GB",
+        first.warm_cpu_seconds / small,
         "ratio ≤ 1.2",
         f"baseline: the same at {small:g} GB, where what each job costs anyway weighs more",
     )
@@ -66,15 +68,16 @@ def measure(
 def _compared(
     name: str, fast: Run, other: Run, note: str, aims: bool = True
 ) -> Iterator[Measurement]:
-    yield Measurement(
-        f"{name}.cold", fast.cold_seconds, "s", other.cold_seconds, "ratio ≤ 0.33" * aims, note
-    )
-    yield Measurement(
-        f"{name}.warm", fast.warm_seconds, "s", other.warm_seconds, "ratio ≤ 0.29" * aims, note
-    )
-    yield Measurement(
-        f"{name}.peak_memory", fast.peak_mb, "MB", other.peak_mb, "ratio ≤ 1" * aims, note
-    )
+    """Processor time beside the clock's: a busy machine stretches the one less than the other."""
+    for figure, unit, aim in (
+        ("cold_seconds", "s", "ratio ≤ 0.33"),
+        ("warm_seconds", "s", "ratio ≤ 0.29"),
+        ("cold_cpu_seconds", "s of CPU", ""),
+        ("warm_cpu_seconds", "s of CPU", ""),
+        ("peak_mb", "MB", "ratio ≤ 1"),
+    ):
+        value, baseline = getattr(fast, figure), getattr(other, figure)
+        yield Measurement(f"{name}.{figure}", value, unit, baseline, aim if aims else "", note)
 
 
 def _run(engine: str, data: Path) -> Run:
@@ -85,7 +88,10 @@ def _run(engine: str, data: Path) -> Run:
         except subprocess.CalledProcessError as error:
             raise RuntimeError(f"{engine}: {error.stderr[-2_000:]}") from error
     found = json.loads(printed.splitlines()[-1])
-    return Run(found["cold"], found["warm"], peak_mb, found["records"], found["sum"])
+    return Run(
+        found["cold"], found["warm"], found["cold_cpu"], found["warm_cpu"], peak_mb,
+        found["records"], found["sum"],
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
