@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-TASK_RECORDS = 2_000_000
+TASK_BYTES = 64 << 20
+"""Packed; some two million records."""
+TASKS_MAX = 10_000
 BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BATCH_BLOCKS = "64"
 """A row holds up to some megabytes: few of them at a time go to Python."""
@@ -42,8 +44,6 @@ class DuckDbEngine:
         folder: str,
         quarantine: str,
     ) -> Extracted:
-        from pyspark.sql import functions as F
-
         if isinstance(source, ClusterFiles):
             blocks = source.lines(files).mapInArrow(reading_lines(shape), duck_blocks.SCHEMA)
         else:
@@ -52,26 +52,19 @@ class DuckDbEngine:
             blocks = work.mapInArrow(reading(source, tasks, shape), duck_blocks.SCHEMA)
         blocks.write.partitionBy("blob_date").option("compression", "none").parquet(folder)
         rows = self._spark.read.schema(duck_blocks.SCHEMA).parquet(folder)
-        counted = rows.groupBy("blob_date").agg(
-            F.coalesce(F.sum("records"), F.lit(0)).alias("records"),
-            F.count("reason").alias("quarantined"),
-            F.collect_set("event_date").alias("event_dates"),
-        )
-        found = described(counted, rows, files)
+        found = described(rows, "coalesce(records, 0)", files)
         write_quarantine(rows, found, quarantine)
         return found
 
     def total(self, partials: Mapping[str, str], event_dates: Collection[str]) -> Totals:
-        from pyspark.sql import functions as F
-
         if not partials or not event_dates:
             return Totals()
         folders = [f"{folder}/blob_date={day}" for day, folder in sorted(partials.items())]
         rows = self._spark.read.schema(duck_blocks.SCHEMA).parquet(*folders)
         blocks = rows.where(rows.reason.isNull() & rows.event_date.isin(sorted(event_dates)))
-        records = blocks.agg(F.sum("records")).collect()[0][0] or 0
+        packed_bytes = blocks._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
         cores = self._spark.sparkContext.defaultParallelism
-        parts = max(cores, -(-records // TASK_RECORDS))
+        parts = max(cores, min(-(-int(str(packed_bytes)) // TASK_BYTES), TASKS_MAX))
         met = blocks.repartition(parts, "event_date", "bucket").select("event_date", "block")
         usual = self._spark.conf.get(BATCH_SETTING) or "10000"
         self._spark.conf.set(BATCH_SETTING, BATCH_BLOCKS)

@@ -47,7 +47,7 @@ class SparkEngine:
             rows = work.mapInArrow(reading(source, tasks, shape), SCHEMA)
         rows.write.partitionBy("blob_date").parquet(folder)
         written = self._spark.read.schema(SCHEMA).parquet(folder)
-        found = described(counts_of(written), written, files)
+        found = described(written, "if(reason is null, 1, 0)", files)
         write_quarantine(written, found, quarantine)
         return found
 
@@ -135,37 +135,35 @@ def record_batch(rows: list[Row]) -> pa.RecordBatch:
     )
 
 
-def counts_of(rows: DataFrame) -> DataFrame:
-    """By blob date: records, quarantined, event_dates."""
+def described(rows: DataFrame, records: str, files: Sequence[SourceFile]) -> Extracted:
+    """What was read, in one pass: by blob date, also of dates whose files held no line.
+
+    ``records`` is how many a row holds, as SQL.
+    """
     from pyspark.sql import functions as F
 
-    return rows.groupBy("blob_date").agg(
-        F.count("key").alias("records"),
+    counted = rows.groupBy("blob_date", "event_date", "reason", "field").agg(
+        F.expr(f"sum({records})").alias("records"),
         F.count("reason").alias("quarantined"),
-        F.collect_set("event_date").alias("event_dates"),
+        F.min(F.struct("file", "detail")).alias("example"),
     )
-
-
-def described(counted: DataFrame, rows: DataFrame, files: Sequence[SourceFile]) -> Extracted:
-    """What was read, by blob date: also of dates whose files held no line."""
-    from pyspark.sql import functions as F
-
-    found = {row.blob_date: row for row in counted.collect()}
-    quarantined = any(row.quarantined for row in found.values())
-    complaints = (
-        rows.where("reason is not null")
-        .groupBy("reason", "field")
-        .agg(F.count("*").alias("count"), F.min(F.struct("file", "detail")).alias("example"))
-        .orderBy(F.desc("count"))
-        .limit(COMPLAINTS_MAX)
-    )
+    found = counted.collect()
     return Extracted(
-        {day: _blob_date(day, files, found.get(day)) for day in {f.blob_date for f in files}},
-        [
-            Complaint(row.reason, row.field, row["count"], row.example.file, row.example.detail)
-            for row in (complaints.collect() if quarantined else ())
-        ],
+        {day: _blob_date(day, files, found) for day in {file.blob_date for file in files}},
+        _complaints([row for row in found if row.reason is not None]),
     )
+
+
+def _complaints(rows: Sequence[Any]) -> list[Complaint]:
+    by_cause: dict[tuple[str, str], list[Any]] = {}
+    for row in rows:
+        by_cause.setdefault((row.reason, row.field), []).append(row)
+    complaints = []
+    for (reason, field), same in by_cause.items():
+        file, detail = min((row.example.file, row.example.detail) for row in same)
+        count = sum(row.quarantined for row in same)
+        complaints.append(Complaint(reason, field, count, file, detail))
+    return sorted(complaints, key=lambda complaint: -complaint.count)[:COMPLAINTS_MAX]
 
 
 def write_quarantine(rows: DataFrame, found: Extracted, folder: str) -> None:
@@ -174,14 +172,15 @@ def write_quarantine(rows: DataFrame, found: Extracted, folder: str) -> None:
         named.coalesce(1).write.partitionBy("blob_date").json(folder)
 
 
-def _blob_date(day: str, files: Sequence[SourceFile], row: Any) -> BlobDate:
+def _blob_date(day: str, files: Sequence[SourceFile], rows: Sequence[Any]) -> BlobDate:
     own = [file for file in files if file.blob_date == day]
+    found = [row for row in rows if row.blob_date == day]
     return BlobDate(
         files=len(own),
         size_bytes=sum(file.size_bytes for file in own),
-        records=row.records if row else 0,
-        quarantined=row.quarantined if row else 0,
-        event_dates=tuple(sorted(row.event_dates)) if row else (),
+        records=sum(row.records or 0 for row in found),
+        quarantined=sum(row.quarantined for row in found),
+        event_dates=tuple(sorted({row.event_date for row in found if row.event_date is not None})),
     )
 
 
