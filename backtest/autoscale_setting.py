@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -187,6 +188,9 @@ def _rule(given: Mapping[str, Any], place: str, reading: _Reading) -> MetricRule
             f"{action['type']!r} or timeAggregation {aggregation!r} is not known"
         )
     reading.cooldowns[direction].add(_seconds(action.get("cooldown", "PT5M"), place))
+    threshold = float(trigger["threshold"])
+    if not math.isfinite(threshold):
+        raise BacktestError(f"{place}: threshold = {threshold}: must be a number")
     metric = _metric(trigger, reading)
     if aggregation in SUMS and not isinstance(reading.metrics[metric], AzureMonitorMetric):
         reading.notes.append(
@@ -196,7 +200,7 @@ def _rule(given: Mapping[str, Any], place: str, reading: _Reading) -> MetricRule
     return MetricRule(
         metric=metric,
         comparison=comparison,
-        threshold=float(trigger["threshold"]),
+        threshold=threshold,
         direction=direction,  # type: ignore[arg-type]
         by=max(int(action["value"]), 1),
         unit=unit,  # type: ignore[arg-type]

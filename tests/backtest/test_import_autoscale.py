@@ -154,6 +154,7 @@ TRIGGER = ("profiles", 0, "rules", 0, "metricTrigger")
         (changed("targetResourceUri", value="/subscriptions/x"), "must be an App Service Plan"),
         (changed(*TRIGGER, "operator", value="About"), "profiles[0].rules[0]: "),
         (changed(*TRIGGER, "timeWindow", value="soon"), "'soon' is no duration"),
+        (changed(*TRIGGER, "threshold", value=float("nan")), "threshold = nan"),
         (changed(*TRIGGER, "threshold", value="much"), "profiles[0]: ValueError"),
         (
             changed("profiles", 0, "recurrence", "schedule", "timeZone", value="Mars"),
