@@ -14,6 +14,7 @@ from shared.notifications import flow
 from shared.notifications.ports import Observed, Source
 from shared.notifications.telling import Patience
 from shared.sampling.alarms import alarms
+from shared.sampling.verdict import Finding
 
 TREND_DAYS = timedelta(days=7)
 
@@ -58,4 +59,5 @@ async def _trends(_since: datetime, now: datetime) -> Observed:
     from shared.adapters.trends_table import TableTrends  # noqa: PLC0415  heavy to import
 
     async with aclosing(TableTrends(wiring.settings().storage("AzureWebJobsStorage"))) as table:
-        return Observed(list(alarms(await table.since((now - TREND_DAYS).date()))))
+        lost = await table.since((now - TREND_DAYS).date(), Finding.EVENTS_LOST)
+    return Observed(list(alarms(lost)))

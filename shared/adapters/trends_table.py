@@ -21,9 +21,12 @@ class TableTrends:
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)
 
-    async def since(self, first: date) -> list[Trend]:
-        """The days from then on; a row that is not understood hides no other."""
+    async def since(self, first: date, verdict: str = "") -> list[Trend]:
+        """The days from then on, or those of this verdict; a row that is not understood hides no
+        other. At most ROWS_MAX."""
         query, parameters = "RowKey ge @first", {"first": first.isoformat()}
+        if verdict:
+            query, parameters["verdict"] = f"{query} and verdict eq @verdict", verdict
         found = []
         for row in await self._table.rows(query, parameters, ROWS_MAX):
             try:

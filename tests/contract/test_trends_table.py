@@ -1,0 +1,43 @@
+"""Trends are read back from Azure Tables as the nightly job wrote them."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from datetime import date
+
+import pytest
+
+from local.azurite import Azurite
+from shared.adapters.table import Table
+from shared.adapters.trends_table import TABLE_NAME, TableTrends
+from shared.connections import StorageConnection
+from shared.sampling.trend_rows import Trend, trend_row
+from shared.sampling.verdict import Finding
+
+DAYS = ["2026-02-27", "2026-02-28", "2026-03-01"]
+
+
+async def test_days_of_a_verdict_are_read_and_a_broken_row_hides_no_other(
+    azurite: Azurite, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = StorageConnection("Storage", azurite.connection_string)
+    written = [
+        Trend(day, f"checkout {verdict}", "AppEvents", dimensions={"c": "ü"}, verdict=verdict)
+        for day in DAYS
+        for verdict in (Finding.EVENTS_LOST, "normal")
+    ]
+    table = Table(connection, TABLE_NAME)
+    for trend in written:
+        await table.put(trend_row(trend), None)
+    await table.put({"PartitionKey": "0", "RowKey": DAYS[-1], "verdict": "events lost"}, None)
+    await table.close()
+    async with aclosing(TableTrends(connection)) as trends:
+        found = await trends.since(date(2026, 2, 28))
+        lost = await trends.since(date(2026, 2, 28), Finding.EVENTS_LOST)
+    found = [trend for trend in found if trend in written]  # the emulator is shared
+    assert sorted(found, key=str) == sorted(written[2:], key=str)
+    assert {trend.verdict for trend in lost} == {Finding.EVENTS_LOST}
+    assert [trend for trend in lost if trend in written] == [
+        trend for trend in written[2:] if trend.verdict == Finding.EVENTS_LOST
+    ]
+    assert "[trend_not_understood] 0" in caplog.text
