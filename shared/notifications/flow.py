@@ -12,6 +12,7 @@ from shared.notifications.telling import (
     Patience,
     Telling,
     tell_conditions,
+    tell_ended,
     tell_events,
 )
 
@@ -38,9 +39,10 @@ async def run(
     found = [observed for observed in seen if observed is not None]
     events = [news for each in found for news in each.events]
     tellings = tell_events(events, known.memories, now, patience)
+    lasting = [news for each in found for news in each.conditions]
+    tellings += tell_conditions(lasting, known.memories, now, patience)
     if len(found) == len(seen):  # what lasts is over only where everybody could be asked
-        lasting = [news for each in found for news in each.conditions]
-        tellings += tell_conditions(lasting, known.memories, now, patience)
+        tellings += tell_ended(lasting, known.memories, now, patience)
     return await _all_sent(tellings, memories, herald)
 
 

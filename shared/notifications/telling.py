@@ -98,26 +98,36 @@ def _short(news: News) -> str:
 def tell_conditions(
     lasting: Iterable[News], known: Mapping[Key, Memory], now: datetime, patience: Patience
 ) -> list[Telling]:
-    """Conditions: when they begin, again after a while, and when they are over; one that comes and
-    goes is told of no more often than the quiet time allows, and then as it is.
+    """Conditions: when they begin, and again after a while; one that comes and goes is told of no
+    more often than the quiet time allows.
 
     Their ids are made from when they began and when they are told.
     """
-    present = {(news.kind, news.subject): news for news in lasting}
     tellings = []
-    for key, news in present.items():
+    for key, news in _by_key(lasting).items():
         memory = known.get(key, NEVER)
         pause = patience.repeat if memory.lasting_since else patience.quiet
         if _may_speak(memory, now, pause):
             since = memory.lasting_since or now
             told = replace(news, news_id=f"{_began(key, since)}/{_moment(now)}", time=now)
             tellings.append(Telling(key, told, replace(memory, sent_at=now, lasting_since=since)))
-    over = [
+    return tellings
+
+
+def tell_ended(
+    lasting: Iterable[News], known: Mapping[Key, Memory], now: datetime, patience: Patience
+) -> list[Telling]:
+    """Conditions that were told and are not among ``lasting`` any more."""
+    present = _by_key(lasting)
+    return [
         _over(key, memory, now)
         for key, memory in known.items()
         if memory.lasting_since and key not in present and _may_speak(memory, now, patience.quiet)
     ]
-    return tellings + over
+
+
+def _by_key(lasting: Iterable[News]) -> dict[Key, News]:
+    return {(news.kind, news.subject): news for news in lasting}
 
 
 def _over(key: Key, memory: Memory, now: datetime) -> Telling:

@@ -156,6 +156,17 @@ async def test_a_place_that_cannot_be_looked_at_ends_no_condition_and_hides_no_o
     assert [news.kind for news in world.people.read] == ["source.stale", "message.poison"]
 
 
+async def test_what_lasts_is_told_though_another_place_cannot_be_looked_at() -> None:
+    world = World()
+    world.lasting = [News("", Kind.AT_MAXIMUM, "a", NOW, "at its maximum")]
+
+    async def broken(_since: datetime, _now: datetime) -> Observed:
+        raise OSError("table gone")
+
+    sources = {"world": world.look, "trends": broken}
+    assert await flow.run(sources, world.memories, world.people, PATIENCE) == 1
+
+
 async def test_news_that_cannot_be_remembered_hold_up_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
