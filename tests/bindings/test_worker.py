@@ -42,7 +42,7 @@ NAMES = {
 }
 ONCE_A_YEAR = "0 0 0 1 1 *"
 BACKLOG = f"{profile.TOPIC}-{profile.SUBSCRIPTION}-backlog"
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 
 
 class Busy:

@@ -32,7 +32,7 @@ from local.amqp.model.properties import QueueProperties, TopicProperties
 
 EMULATOR = "SERVICE_BUS_EMULATOR"
 EMULATOR_ADMINISTRATION_PORT = 5300
-WAIT_SECONDS = 5
+WAIT_SECONDS = 20
 NOTHING_SECONDS = 0.3
 """How long to look for messages that should not be there."""
 

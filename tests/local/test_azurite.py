@@ -15,7 +15,7 @@ from local.azurite import Azurite, AzuriteFailed
 from local.node import NodeMissing, find_node
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 40.0
 START_AND_WAIT = """
 from local.azurite import Azurite
 azurite = Azurite()

@@ -36,7 +36,7 @@ from local.functions_host.message_encoding import MessageEncoding
 
 SAMPLE_APP = Path(__file__).parent / "sample_app"
 ROOT = Path(__file__).parents[2]
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 40.0
 NEVER = "0 0 0 1 1 *"
 SAMPLE_CONFIG = read_host_json(SAMPLE_APP)
 
