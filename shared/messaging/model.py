@@ -72,10 +72,21 @@ class Parcel(NamedTuple):
 class Limits:
     """What one batch may hold, as far as its sender knows by now."""
 
-    batch_bytes: int
+    link_bytes: int
+    """What the link states: what is larger is not even tried."""
+
     batch_messages: int = BATCH_MESSAGES_MAX
     extra_bytes: int = 0
     """What the service was seen to count per message beyond the bytes that are foretold."""
+
+    learned_bytes: int | None = None
+    """What refusals of whole batches taught. A guess: it says what goes together, but what is
+    larger by itself is tried alone, for only the service can refuse it."""
+
+    @property
+    def batch_bytes(self) -> int:
+        """How far a batch of several messages is filled."""
+        return min(self.link_bytes, self.learned_bytes or self.link_bytes)
 
 
 class Order(Enum):

@@ -21,13 +21,12 @@ def cargo_of(parcels: Sequence[Parcel]) -> Cargo:
 
 
 def too_large(positions: Iterable[int], cargo: Cargo, limits: Limits) -> list[int]:
-    """Those that no batch can hold, be they alone in it."""
-    suspicious = limits.batch_bytes - limits.extra_bytes - ENVELOPE_BYTES_MAX
+    """Those that are larger than the link takes, be they alone in a batch."""
+    suspicious = limits.link_bytes - ENVELOPE_BYTES_MAX
     return [
         position
         for position in positions
-        if cargo.sections[position] > suspicious
-        and _alone(position, cargo) + limits.extra_bytes > limits.batch_bytes
+        if cargo.sections[position] > suspicious and _alone(position, cargo) > limits.link_bytes
     ]
 
 
@@ -38,7 +37,7 @@ ENVELOPE_BYTES_MAX = 3 * (5 + 4 * 128) + 2 * 12 + 11 + 21
 def pack(positions: Sequence[int], cargo: Cargo, limits: Limits, order: Order) -> list[Chunk]:
     """Divide the messages at these positions into batches within the limits.
 
-    A batch holds messages of one session or partition key. No message may be too large.
+    A batch holds messages of one session or partition key. A message beyond them travels alone.
     """
     if order is Order.KEPT:
         return _next_fit(positions, cargo, limits)

@@ -127,12 +127,12 @@ def begin(cargo: Cargo, limits: Limits, order: Order) -> Sending:
     return Sending(cargo, order, limits, tuple(chunks))
 
 
-def opened(sending: Sending, batch_bytes: int) -> Sending:
+def opened(sending: Sending, link_bytes: int) -> Sending:
     """The link is open again; it may have been given another limit."""
     sending = replace(sending, must_open=False, pause_seconds=0.0)
-    if batch_bytes >= sending.limits.batch_bytes:
+    if link_bytes == sending.limits.link_bytes:
         return sending
-    return _planned_again(sending, replace(sending.limits, batch_bytes=batch_bytes))
+    return _planned_again(sending, replace(sending.limits, link_bytes=link_bytes))
 
 
 def advance(sending: Sending, outcome: Outcome, patience: Patience) -> Sending:
@@ -195,7 +195,8 @@ def _split(sending: Sending, outcome: SizeExceeded) -> Sending:
 
     1. Messages with larger headers than foretold: remember those headers.
     2. Otherwise the limit is smaller than this batch: remember 95 % of the smaller of the two.
-    3. A message alone that is refused is refused for good; the others may still be sent.
+    3. A message alone that is refused is refused for good; the others may still be sent. It may
+       be the reason of the refusals before: forget the limit that they taught.
     """
     limits, chunk = sending.limits, sending.chunks[0]
     sending = replace(sending, retries=sending.retries + 1, failures=0, pause_seconds=0.0)
@@ -203,10 +204,11 @@ def _split(sending: Sending, outcome: SizeExceeded) -> Sending:
         return _planned_again(sending, replace(limits, extra_bytes=outcome.header_bytes))
     if len(chunk.positions) == 1:
         refused = (*sending.refused, *chunk.positions)
-        return replace(sending, chunks=sending.chunks[1:], refused=refused)
+        sending = replace(sending, chunks=sending.chunks[1:], refused=refused)
+        return _planned_again(sending, replace(limits, learned_bytes=None))
     counted = chunk.wire_bytes + limits.extra_bytes * len(chunk.positions)
-    batch_bytes = int(min(limits.batch_bytes, counted) * SHRINK)
-    return _planned_again(sending, replace(limits, batch_bytes=batch_bytes))
+    learned_bytes = int(min(limits.batch_bytes, counted) * SHRINK)
+    return _planned_again(sending, replace(limits, learned_bytes=learned_bytes))
 
 
 def _planned_again(sending: Sending, limits: Limits) -> Sending:

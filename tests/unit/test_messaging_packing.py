@@ -32,7 +32,11 @@ def packed(load: Cargo, limits: Limits, order: Order) -> list[Chunk]:
 
 loads = st.lists(st.tuples(st.integers(0, 900), st.sampled_from([None, "a", "b"])), max_size=60)
 limits = st.builds(
-    Limits, st.integers(980, 1300), st.integers(1, 9), extra_bytes=st.integers(0, 30)
+    Limits,
+    st.integers(980, 1300),
+    st.integers(1, 9),
+    extra_bytes=st.integers(0, 30),
+    learned_bytes=st.none() | st.integers(1, 1300),
 )
 
 
@@ -49,7 +53,7 @@ def test_every_message_is_in_one_batch_and_every_batch_within_its_limits(
         first = messages.parcels[chunk.positions[0]].message
         assert chunk.wire_bytes == sections + envelope_bytes(first)
         counted = chunk.wire_bytes + limits.extra_bytes * len(chunk.positions)
-        assert counted <= limits.batch_bytes
+        assert counted <= limits.batch_bytes or len(chunk.positions) == 1
         assert 1 <= len(chunk.positions) <= limits.batch_messages
         assert len({messages.keys[p] for p in chunk.positions}) == 1
 
@@ -116,4 +120,6 @@ def test_what_fits_alone_but_not_beside_the_longest_id_still_gets_a_batch() -> N
 @pytest.mark.parametrize(("surplus", "refused"), [(0, []), (1, [1])])
 def test_too_large_is_what_does_not_fit_to_the_byte(surplus: int, refused: list[int]) -> None:
     room = LIMIT - envelope_bytes(Message(None, message_id="m1")) - 8
-    assert too_large(range(2), cargo([300, room + surplus]), Limits(LIMIT)) == refused
+    load = cargo([300, room + surplus])
+    assert too_large(range(2), load, Limits(LIMIT)) == refused
+    assert too_large(range(2), load, Limits(LIMIT, extra_bytes=9, learned_bytes=99)) == refused

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
 
 import pytest
 
+from shared.adapters.messaging_encoding import parcels
 from shared.adapters.messaging_memory import Fault, MemoryLink, MemoryQueue
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped, UnsendableMessage
 from shared.messaging.flows.send import BatchSender
 from shared.messaging.model import Batch, Limits, Message, Order
-from shared.messaging.sending import Outcome, Patience
+from shared.messaging.packing import cargo_of
+from shared.messaging.sending import Outcome, Patience, SizeExceeded, advance, begin
 
 LIMIT = 4096
 
@@ -91,6 +94,43 @@ async def test_a_refused_batch_is_divided_and_what_was_sent_is_not_sent_again() 
     assert 0 < result.retries < 8
 
 
+@pytest.mark.parametrize("order", Order)
+async def test_a_limit_learned_from_small_messages_refuses_no_large_one(order: Order) -> None:
+    bench = Bench(queue=MemoryQueue(LIMIT, counted_extra=300))
+    load = [*messages(40, 10), *messages(1, 3600), *messages(40, 10)]
+    result = await bench.sender.send(load, order)
+    assert (result.sent, result.refused) == (81, ())
+    assert bench.sender.limits is not None
+    assert bench.sender.limits.batch_bytes < 3600
+    later = [Message(bytes(3600), message_id="later")]
+    assert (await bench.sender.send(later, order)).retries == 0
+
+
+def test_a_message_that_others_headers_would_make_too_large_is_tried_alone() -> None:
+    load = parcels([*messages(2, 10), *messages(1, LIMIT - 60)], 0)
+    sending = begin(cargo_of(load), Limits(LIMIT), Order.KEPT)
+    wiser = advance(sending, SizeExceeded(header_bytes=54), Patience())
+    assert ([list(chunk.positions) for chunk in wiser.chunks], wiser.refused) == ([[0, 1], [2]], ())
+
+
+class FussyQueue(MemoryQueue):
+    """Finds every batch with one certain message too large."""
+
+    def too_large(self, batch: Batch) -> bool:
+        return any(parcel.message.message_id == "bad" for parcel in batch.parcels)
+
+
+@pytest.mark.parametrize("place", [0, 1, 150, 299])
+async def test_what_one_refused_message_taught_is_forgotten(place: int) -> None:
+    bench = Bench(queue=FussyQueue())
+    load = messages(100, 500) * 3
+    load[place] = Message(b"bad", message_id="bad")
+    result = await bench.sender.send(load)
+    assert (result.sent, result.refused) == (299, (f"#{place} (bad)",))
+    assert bench.sender.limits == Limits(LIMIT)
+    assert result.batches <= math.ceil(300 / 7) + 5
+
+
 async def test_larger_headers_are_remembered_before_the_limit_is_lowered() -> None:
     bench = Bench(queue=MemoryQueue(LIMIT, counted_extra=54), tells_headers=True)
     result = await bench.sender.send(messages(100, 10))
@@ -137,6 +177,13 @@ async def test_a_link_that_opens_with_a_smaller_limit_divides_what_is_left() -> 
     bench = Bench([Fault.DROP_BEFORE], announced=[LIMIT, 1200])
     await bench.sender.send(messages(14))
     assert [len(batch.parcels) for batch in bench.queue.accepted] == [2] * 7
+
+
+async def test_a_link_that_opens_with_a_larger_limit_takes_what_it_would_not_before() -> None:
+    bench = Bench([Fault.DROP_BEFORE], announced=[LIMIT, 2 * LIMIT], queue=MemoryQueue(2 * LIMIT))
+    await bench.sender.send(messages(14))
+    await bench.sender.send([Message(bytes(LIMIT), message_id="large")])
+    assert [len(batch.parcels) for batch in bench.queue.accepted] == [14, 1]
 
 
 class DeadLink(MemoryLink):

@@ -70,7 +70,7 @@ class BatchSender:
     async def _send(self, cargo: Cargo, order: Order, on_progress: OnProgress) -> Result:
         limits = await self._known_limits()
         if refused := too_large(range(len(cargo.parcels)), cargo, limits):
-            raise MessagesTooLarge(cargo.names(refused), limits.batch_bytes)
+            raise MessagesTooLarge(cargo.names(refused), limits.link_bytes)
         sending = begin(cargo, limits, order)
         while sending.chunks:
             sending = await self._step(sending)
