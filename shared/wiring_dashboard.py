@@ -9,18 +9,19 @@ from typing import Any
 
 from shared import wiring, wiring_ingestion
 from shared.dashboard import panels
-from shared.dashboard.board import Board, Panel
+from shared.dashboard.board import Board, Panel, kept
 from shared.dashboard.recent import RecentLog
 from shared.ingestion.flows.dead_letters import Wanted, find
 
 DEAD_LETTERS_SHOWN = 50
 TREND_DAYS = 60
+TRENDS_KEPT_SECONDS = 300
 STORAGE = "AzureWebJobsStorage"
 
 
 @cache
 def board() -> Board:
-    found: dict[str, Panel] = {"trends": _trends}
+    found: dict[str, Panel] = {"trends": kept(_trends, TRENDS_KEPT_SECONDS)}
     if wiring.settings().ingestion.hub:
         found |= {"breakers": _breakers, "dead-letters": _dead_letters}
     return Board(wiring.resources(), wiring.store(), RecentLog(wiring.store()), found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -38,6 +39,19 @@ class Board:
     store: StateStore
     recent: RecentLog
     panels: Mapping[str, Panel] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def kept(panel: Panel, seconds: float, clock: Callable[[], float] = time.monotonic) -> Panel:
+    """The panel's answer, asked for again once it is so old."""
+    answers: list[tuple[float, Any]] = []
+
+    async def answer() -> Any:
+        now = clock()
+        if not answers or now - answers[-1][0] >= seconds:
+            answers[:] = [(now, await panel())]
+        return answers[-1][1]
+
+    return answer
 
 
 async def read(board: Board, request: Request) -> Reply:

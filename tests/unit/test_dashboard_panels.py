@@ -13,7 +13,7 @@ import pytest
 from shared.adapters.memory import MemoryStateStore
 from shared.dashboard import board as board_module
 from shared.dashboard import panels
-from shared.dashboard.board import Board, read
+from shared.dashboard.board import Board, kept, read
 from shared.dashboard.page import page
 from shared.dashboard.recent import RecentLog
 from shared.exchange import Request
@@ -131,3 +131,16 @@ async def test_hostile_text_in_panels_stays_text() -> None:
     assert text.count("alert(1)") >= 6
     assert "<img src=x" not in text
     assert "<script>alert" not in text
+
+
+async def test_what_changes_once_a_night_is_not_read_at_every_look() -> None:
+    asked, clock = [], {"now": 0.0}
+
+    async def panel() -> int:
+        asked.append(clock["now"])
+        return len(asked)
+
+    often = kept(panel, 300, lambda: clock["now"])
+    assert [await often() for _ in range(5)] == [1] * 5
+    clock["now"] = 300.0
+    assert await often() == 2

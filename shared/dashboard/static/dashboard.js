@@ -135,10 +135,12 @@
     }, data, place);
   }
 
-  function drawAll() {
-    document.querySelectorAll(".card[data-resource]").forEach(draw);
-    document.querySelectorAll(".charts.trend").forEach(drawTrend);
+  function drawCard(card) {
+    if (card.dataset.resource) draw(card);
+    card.querySelectorAll(".charts.trend").forEach(drawTrend);
   }
+
+  const drawAll = () => document.querySelectorAll(".card").forEach(drawCard);
 
   // --- news: the page is fetched again, and what lives in it is exchanged ----------------------
 
@@ -163,19 +165,21 @@
   function exchange(news) {
     if (!news.querySelector("main")) throw new Error("the answer is another page; load this one again");
     if (parts(news) !== parts(document) && !document.activeElement?.closest("form")) return location.reload();
+    const changed = new Set();
     const open = new Set([...document.querySelectorAll("details[open][id]")].map(line => line.id));
     const focus = document.activeElement?.closest("details[id]")?.id;
     for (const old of document.querySelectorAll("[data-live]")) {
       const fresh = news.querySelector(`[data-live="${CSS.escape(old.dataset.live)}"]`);
       if (!fresh || fresh.innerHTML === old.innerHTML) continue;
       const top = old.scrollTop;
+      changed.add(old.closest(".card"));
       if (old.tagName === "SCRIPT") old.textContent = fresh.textContent;
       else old.replaceChildren(...fresh.childNodes);
       for (const line of old.querySelectorAll("details[id]")) line.open = open.has(line.id);
       old.scrollTop = top;
     }
     if (focus && document.activeElement === document.body) document.getElementById(focus)?.querySelector("summary").focus({ preventScroll: true });
-    drawAll();
+    for (const card of changed) drawCard(card);
   }
 
   function say(problem) {
