@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shared.adapters.ingestion_sql import SqlIngestionStore
     from shared.adapters.ingestion_table import TableIngestionStore
     from shared.adapters.no_switch import NoSwitch
-    from shared.ingestion.ports import Announcer, Handler, Retrying
+    from shared.ingestion.ports import Announcer, Handler, IngestionStore, Retrying
 
 STORAGE = "AzureWebJobsStorage"
 QUEUE = "metrics"
@@ -75,7 +75,7 @@ def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
     consumer = Consumer(
         stream=of,
         writer=writer,
-        store=store(),
+        store=_measured(store()),
         hub=hub(),
         handle=handle,
         retry=retry(),
@@ -83,6 +83,15 @@ def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
         new_txid=lambda: uuid.uuid4().hex,
     )
     return Line(consumer, guard(), sender(), time.perf_counter)
+
+
+def _measured(found: IngestionStore) -> IngestionStore:
+    if not wiring.settings().notifications.telemetry:
+        return found
+    from shared.adapters.telemetry import MeasuredIngestion  # noqa: PLC0415  heavy
+
+    wiring.store()  # the exporter starts with it
+    return MeasuredIngestion(found)
 
 
 def interests_of(resources: Iterable[Resource]) -> Interests:

@@ -16,6 +16,9 @@ from opentelemetry import metrics
 
 from shared.autoscaling.model import EntryKind, LogEntry, Override, ScalingState
 from shared.autoscaling.ports import Snapshot, StateStore
+from shared.ingestion.accounting import CommitLimits
+from shared.ingestion.model import Commit, Stream
+from shared.ingestion.ports import IngestionStore, Saved, StoredMessage
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +93,45 @@ class MeasuredStore:
             if history and history.samples:
                 age = (entry.time - history.samples[-1].time).total_seconds()
                 self._age.record(max(age, 0), {**of, "metric": entry.metric})
+
+
+class MeasuredIngestion:
+    """An ingestion store that counts what it commits; see IngestionStore.
+
+    ``ingestion.lag`` is seconds from a partition's newest accounted event to its commit,
+    ``ingestion.outcomes`` counts effects, dead letters and events lost in gaps.
+    """
+
+    def __init__(self, store: IngestionStore, meter: metrics.Meter | None = None) -> None:
+        meter = meter or metrics.get_meter(NAME)
+        self._store = store
+        self._lag = meter.create_gauge("ingestion.lag", "s")
+        self._outcomes = meter.create_counter("ingestion.outcomes", "{event}")
+
+    @property
+    def limits(self) -> CommitLimits:
+        return self._store.limits
+
+    async def load(self, stream: Stream) -> Saved:
+        return await self._store.load(stream)
+
+    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+        found = await self._store.commit(stream, saved, commit)
+        of = {"hub": stream.hub, "partition": stream.partition_id}
+        lag = (found.read_at - commit.checkpoint.enqueued_at).total_seconds()
+        self._lag.set(max(lag, 0), of)
+        lost = sum([gap.count for gap in commit.gaps])
+        counts = {"effect": len(commit.effects), "dead_letter": len(commit.dead_letters)}
+        for outcome, count in {**counts, "gap": lost}.items():
+            if count:
+                self._outcomes.add(count, {**of, "outcome": outcome})
+        return found
+
+    async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
+        return await self._store.outbox(stream, limit)
+
+    async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        await self._store.sent(stream, messages)
 
 
 def _outcome(entry: LogEntry) -> str:

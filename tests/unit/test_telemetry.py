@@ -9,11 +9,21 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from shared.adapters.ingestion_memory import MemoryIngestionStore
 from shared.adapters.memory import MemoryStateStore
-from shared.adapters.telemetry import MeasuredStore
+from shared.adapters.telemetry import MeasuredIngestion, MeasuredStore
 from shared.autoscaling.flows import control, scaling_logic
 from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue, Override
 from shared.autoscaling.overriding import Change
+from shared.ingestion.model import (
+    Checkpoint,
+    Commit,
+    DeadLetter,
+    Effect,
+    FailureKind,
+    Gap,
+    Stream,
+)
 from tests.builders import NOW, resource
 
 
@@ -23,8 +33,8 @@ class Measured:
     def __init__(self) -> None:
         self.now = NOW
         self.reader = InMemoryMetricReader()
-        meter = MeterProvider([self.reader]).get_meter("test")
-        self.store = MeasuredStore(MemoryStateStore(lambda: self.now), meter)
+        self.meter = MeterProvider([self.reader]).get_meter("test")
+        self.store = MeasuredStore(MemoryStateStore(lambda: self.now), self.meter)
         self.resource = resource()
 
     async def minute(self, backlog: float, late_seconds: float = 0) -> None:
@@ -84,3 +94,17 @@ async def test_other_lines_of_the_log_are_counted_by_kind(measured: Measured) ->
     await control.run(measured.resource, word, measured.store)
     (line,) = measured.points()["autoscaler.log"]
     assert (line.value, line.attributes["kind"]) == (1, "override")
+
+
+async def test_the_lag_of_a_partition_and_what_became_of_its_events_are_measured() -> None:
+    measured, stream = Measured(), Stream("bus", "metrics", "$Default", "2")
+    store = MeasuredIngestion(MemoryIngestionStore(lambda: NOW), measured.meter)
+    letter = DeadLetter(1, "1", NOW, NOW, FailureKind.POISON, "bad")
+    checkpoint = Checkpoint(0, 4, "4", NOW - timedelta(seconds=90), txid="t")
+    gap = Gap(2, 4, NOW, "retention")
+    commit = Commit(None, checkpoint, (Effect(0, "kept"),), (letter,), (gap,))
+    await store.commit(stream, await store.load(stream), commit)
+    points = measured.points()
+    assert [p.value for p in points["ingestion.lag"]] == [90]
+    counted = {p.attributes["outcome"]: p.value for p in points["ingestion.outcomes"]}
+    assert counted == {"effect": 1, "dead_letter": 1, "gap": 3}
