@@ -48,10 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _run(trace: Trace, minutes: int, options: argparse.Namespace) -> dict[str, Any]:
-    """The summary of the run; Ctrl-C and SIGTERM end it early, and cleanly."""
+    """The summary of the run; Ctrl-C, SIGTERM and a closed terminal end it early, and cleanly."""
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, interrupted.set)
     with_host = not options.without_host
     async with local_system(

@@ -141,5 +141,5 @@ def _events(lines: Sequence[LogEntry]) -> Table:
         change = f"{line.current} → {line.desired}" if line.current is not None else ""
         style = STYLES.get(line.kind, "")
         reason = "" if line.kind is EntryKind.CONFIRMED else line.reason  # the decision's again
-        table.add_row(f"{line.time:%H:%M:%S}", Text(line.kind, style=style), change, reason)
+        table.add_row(f"{line.time:%H:%M:%S}", Text(line.kind, style=style), change, Text(reason))
     return table

@@ -11,6 +11,7 @@ from rich.text import Text
 
 Shown = Mapping[str, Any]
 UNKNOWN = "?"
+PIPED_CHARACTERS = 400
 
 
 def status(resources: Sequence[Shown]) -> None:
@@ -123,4 +124,7 @@ def _table(*columns: str) -> Table:
 
 
 def _print(shown: object) -> None:
-    Console(highlight=False).print(shown)
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a program reads it, or a file: lines stay whole
+        console = Console(highlight=False, width=PIPED_CHARACTERS)
+    console.print(shown)

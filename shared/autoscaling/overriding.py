@@ -31,8 +31,10 @@ class Change:
 def check(change: Change, resource: Resource) -> None:
     """Raises OverrideRefused, which names what is wrong and what would do."""
     for field, text in (("by", change.by), ("reason", _reason(change))):
-        if not text.strip() or len(text) > TEXT_LENGTH_MAX:
-            raise OverrideRefused(f"{field}: 1 to {TEXT_LENGTH_MAX} characters are needed")
+        if not text.strip() or len(text) > TEXT_LENGTH_MAX or not text.isprintable():
+            raise OverrideRefused(
+                f"{field}: 1 to {TEXT_LENGTH_MAX} characters in one line are needed"
+            )
     override = change.override
     if override is None:
         return

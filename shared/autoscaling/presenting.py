@@ -108,24 +108,27 @@ def history(entries: Sequence[LogEntry], now: datetime, step_seconds: float) -> 
 
 
 def points(entries: Iterable[LogEntry], step_seconds: float) -> list[Shown]:
-    """Capacity and metrics over time, oldest first: the newest decision of every step.
+    """Capacity and metrics over time, oldest first: a point for every step, and one more for each
+    change of capacity or wish in it, with the highest values in between.
 
     Each has ``time, capacity, desired, metrics {name: value}, age_minutes``; the age of the oldest
     item is what the rule's own numbers say of it, backlog over arrivals, or None.
     """
-    steps: dict[int, Shown] = {}
+    found: dict[tuple[int, int, int | None], Shown] = {}
     for entry in sorted(entries, key=lambda e: e.time):
         if entry.current is None or not entry.metric:
             continue
-        step = steps.setdefault(int(entry.time.timestamp() // step_seconds), {"metrics": {}})
-        step["metrics"][entry.metric] = entry.value
-        step |= {
-            "time": format_time(entry.time),
-            "capacity": entry.current,
-            "desired": entry.desired,
-            "age_minutes": age_minutes(entry.evidence),
-        }
-    return list(steps.values())
+        step = int(entry.time.timestamp() // step_seconds)
+        first: Shown = {"time": format_time(entry.time), "metrics": {}, "age_minutes": None}
+        point = found.setdefault((step, entry.current, entry.desired), first)
+        point |= {"capacity": entry.current, "desired": entry.desired}
+        point["metrics"][entry.metric] = _highest(point["metrics"].get(entry.metric), entry.value)
+        point["age_minutes"] = _highest(point["age_minutes"], age_minutes(entry.evidence))
+    return list(found.values())
+
+
+def _highest(known: float | None, new: float | None) -> float | None:
+    return max((value for value in (known, new) if value is not None), default=None)
 
 
 def age_minutes(evidence: Mapping[str, Any]) -> float | None:

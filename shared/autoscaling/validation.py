@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import iscoroutinefunction
 from typing import Any
 
 from shared.autoscaling.members import members
@@ -12,8 +13,12 @@ from shared.autoscaling.model import (
     CAPACITY_METRIC,
     AppServicePlan,
     AzureMonitorMetric,
+    Cooldown,
+    Goal,
+    Guards,
     HubMetric,
     IngestionBreaker,
+    Limits,
     ManualChange,
     MetricSource,
     Mode,
@@ -21,6 +26,7 @@ from shared.autoscaling.model import (
     PushedMetric,
     RateLimit,
     Resource,
+    Service,
     ServiceBusQueue,
     ServiceBusSubscription,
     StorageQueue,
@@ -88,11 +94,23 @@ def _declared_twice(resources: Sequence[Resource]) -> list[str]:
 
 def _checked(resource: Resource) -> Iterator[str]:
     """Rules are Python, nothing enforces their types: what a check stumbles over is a problem."""
+    if wrong := list(_kinds(resource)):
+        yield from wrong
+        return
     for check in (_name, _target, _limits, _modes, _durations, _metrics, _guards, _policy):
         try:
             yield from check(resource)
         except Exception as error:
             yield f"{check.__name__[1:]}: cannot be checked: {type(error).__name__}: {error}"
+
+
+def _kinds(resource: Resource) -> Iterator[str]:
+    """A tuple where a value with fields belongs is the commonest slip."""
+    kinds = {"limits": Limits, "cooldown": Cooldown, "guards": Guards, "goal": Goal}
+    for field, kind in {**kinds, "service": Service}.items():
+        value = getattr(resource, field)
+        if not isinstance(value, kind):
+            yield f"{field} = {value!r}: must be {kind.__name__}(…)"
 
 
 def _name(resource: Resource) -> Iterator[str]:
@@ -257,6 +275,8 @@ def _policy(resource: Resource) -> Iterator[str]:
     if not callable(policy):
         yield f"policy = {policy!r}: must be callable with an Observation"
         return
+    if iscoroutinefunction(policy):
+        yield f"policy = {policy!r}: must be a plain function, not an async one"
     for name in getattr(policy, "metric_names", ()):
         if isinstance(resource.metrics, Mapping) and name not in resource.metrics:
             known = ", ".join(sorted(resource.metrics)) or "none"

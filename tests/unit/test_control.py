@@ -73,6 +73,8 @@ def test_what_is_no_duration_says_what_is(text: str) -> None:
         (change(Override(reason="why", exact=0)), "exact = 0: must be 1 to 5"),
         (change(Override(reason="why", floor=2, exact=2)), "give one of them"),
         (change(Override(reason="x" * 501, floor=2)), "reason: 1 to 500"),
+        (change(Override(reason="a\n[gap] forged", floor=2)), "in one line"),
+        (change(Override(reason="\x1b[2J", floor=2)), "in one line"),
     ],
 )
 async def test_what_cannot_be_is_refused_and_nothing_is_written(wanted: Change, said: str) -> None:

@@ -89,6 +89,16 @@ async def test_json_of_resources_decisions_and_history(world: World) -> None:
     assert {event["applies"] for event in history["events"]} <= {True}
 
 
+async def test_a_point_has_the_highest_value_and_no_change_is_lost_between_points(
+    world: World,
+) -> None:
+    for backlog in (5, 5, 5, 5, 300, 400, 7):
+        await world.minute(backlog)
+    history = await world.get("resources/plan-1/history", hours="72")
+    assert {(p["capacity"], p["desired"]) for p in history["points"]} == {(2, 2), (2, 3)}
+    assert max(p["metrics"]["backlog"] for p in history["points"]) == 400
+
+
 @pytest.mark.parametrize(
     ("path", "query", "status", "said"),
     [

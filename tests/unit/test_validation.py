@@ -37,6 +37,15 @@ def test_metrics_that_come_by_themselves_are_sources_too() -> None:
     assert problems([resource(metrics=pushed)]) == []
 
 
+async def waits(seen: object) -> None:
+    """What a rule may not be."""
+
+
+def test_a_rule_that_would_have_to_be_waited_for_is_refused() -> None:
+    (problem,) = problems([resource(policy=waits)])
+    assert "must be a plain function, not an async one" in problem
+
+
 def test_a_good_declaration_has_no_problems() -> None:
     assert problems([resource(), resource("plan-2")]) == []
 
@@ -62,7 +71,8 @@ def test_a_good_declaration_has_no_problems() -> None:
         ({"metrics": {}}, "metrics = {}: a dict of at least one source is needed"),
         ({"metrics": None}, "metrics = None: a dict of at least one source is needed"),
         ({"window_seconds": "600"}, "window_seconds = '600': must be a number"),
-        ({"cooldown": None}, "durations: cannot be checked"),
+        ({"cooldown": 600}, "cooldown = 600: must be Cooldown(…)"),
+        ({"limits": (1, 3)}, "limits = (1, 3): must be Limits(…)"),
         ({"name": 5}, "name = 5: must match"),
         ({"goal": Goal(late_penalty=-1)}, "goal.late_penalty = -1: must be 0 to 1e+06"),
         ({"service": Service(0)}, "service.rate_per_instance_minute = 0: must be 1e-06 to"),
@@ -102,7 +112,7 @@ def test_a_good_declaration_has_no_problems() -> None:
             {"guards": Guards(rate_limits=(RateLimit("out", 3600, 1),))},
             "guards.rate_limits[0].period_seconds = 3600: must be 1 to 1800",
         ),
-        ({"guards": None}, "guards: cannot be checked"),
+        ({"guards": None}, "guards = None: must be Guards(…)"),
         ({"policy": None}, "policy = None: must be callable"),
         (
             {"policy": Threshold("other", 100, 10)},
