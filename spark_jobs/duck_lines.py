@@ -8,30 +8,17 @@ are left, too.
 
 from __future__ import annotations
 
-from shared.sampling.diagnostic_export import KINDS, OTHER_TABLES, SAMPLE_RATE, TEMPLATES
+from shared.sampling.diagnostic_export import (
+    KEY_COLUMNS,
+    KINDS,
+    OTHER_TABLES,
+    SAMPLE_RATE,
+    TEMPLATES,
+)
 from shared.sampling.weights import ROUNDING, WEIGHT_MAX
 from spark_jobs.shape import ROLE, Shape
 
-NEEDED = (
-    "Type",
-    "time",
-    "TimeGenerated",
-    "Name",
-    "Message",
-    "OperationId",
-    "ParentId",
-    "Id",
-    "SessionId",
-    "UserId",
-    "AppRoleName",
-    "AppRoleInstance",
-    "ItemCount",
-    "DurationMs",
-    "Measurements",
-    "Properties",
-    "SDKVersion",
-    "records",
-)
+NEEDED = (*KEY_COLUMNS, "SDKVersion", "records")
 """Of a line's columns; all that make up the natural key are among them."""
 TEXTS = ("OperationId", "ParentId", "Id", "SessionId", "UserId", "AppRoleName", "AppRoleInstance")
 COMMA_AT_END = r",\s*[}\]]"
