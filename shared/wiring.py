@@ -54,13 +54,23 @@ def store() -> StateStore:
     from shared.adapters.table_state import TableStateStore  # noqa: PLC0415  heavy to import
 
     found = TableStateStore(settings().storage("AzureWebJobsStorage"))
-    telemetry = settings().notifications.telemetry
-    if not telemetry:
+    if not measuring():
         return found
-    from shared.adapters.telemetry import MeasuredStore, export  # noqa: PLC0415  heavy to import
+    from shared.adapters.telemetry import MeasuredStore  # noqa: PLC0415  heavy to import
 
-    export(telemetry, settings().notifications.telemetry_authentication)
     return MeasuredStore(found)
+
+
+@cache
+def measuring() -> bool:
+    """Whether anything is to be measured; the exporter is started by who asks first."""
+    found = settings().notifications
+    if not found.telemetry:
+        return False
+    from shared.adapters.telemetry import export  # noqa: PLC0415  heavy to import
+
+    export(found.telemetry, found.telemetry_authentication)
+    return True
 
 
 @cache
@@ -171,6 +181,7 @@ async def close() -> None:
         await processing_sender().link.close()
     processing_sender.cache_clear()
     herald.cache_clear()
+    measuring.cache_clear()
     for end in before_closing:
         await end()
     for adapter in (

@@ -86,11 +86,10 @@ def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
 
 
 def _measured(found: IngestionStore) -> IngestionStore:
-    if not wiring.settings().notifications.telemetry:
+    if not wiring.measuring():
         return found
     from shared.adapters.telemetry import MeasuredIngestion  # noqa: PLC0415  heavy
 
-    wiring.store()  # the exporter starts with it
     return MeasuredIngestion(found)
 
 

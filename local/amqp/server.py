@@ -60,10 +60,6 @@ class AmqpStandIn:
         )
 
     @property
-    def connection_count(self) -> int:
-        return len(self._connections)
-
-    @property
     def waiting_count(self) -> int:
         """Receivers that wait for a free session."""
         return sum(connection.links.waiting_count for connection in self._connections)
