@@ -8,7 +8,14 @@ from uuid import uuid4
 
 import azure.functions as func
 
-from shared import wiring, wiring_dashboard, wiring_ingestion, wiring_nightly, wiring_notifications
+from shared import (
+    wiring,
+    wiring_checks,
+    wiring_dashboard,
+    wiring_ingestion,
+    wiring_nightly,
+    wiring_notifications,
+)
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.exchange import Reply, Request
@@ -20,7 +27,7 @@ from shared.nightly.flows import night
 from shared.settings_ingestion import EVENT_HUB
 
 STORAGE = "AzureWebJobsStorage"
-SERVICE_BUS = wiring.PROCESSING_CONNECTION
+SERVICE_BUS = wiring_checks.PROCESSING_CONNECTION
 
 app = func.FunctionApp()
 data_sets = func.Blueprint()  # type: ignore[no-untyped-call]

@@ -6,34 +6,25 @@ Wrong settings and wrong rules stop the app at start with one message that lists
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from functools import cache, partial
-from typing import TYPE_CHECKING, TypeVar
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING
 
-from shared import settings as settings_module
+from shared import wiring_checks
+from shared import wiring_ingestion_state as ingestion_state
 from shared.autoscaling.actions import ActionTiming
-from shared.autoscaling.model import Resource, StorageQueue
-from shared.autoscaling.validation import connections, needs_hub, problems
+from shared.autoscaling.model import Resource
 from shared.messaging.periods import Period
-from shared.settings import Settings, SettingsError
-from shared.settings_ingestion import EVENT_HUB
+from shared.settings import Settings
+from shared.wiring_checks import PROCESSING_CONNECTION, checked
 
 if TYPE_CHECKING:
-    from shared.adapters.ingestion_table_breaker import TableBreakerStore
     from shared.autoscaling.ports import CapacityControl, MetricReader, Permissions, StateStore
     from shared.messaging.flows.check_queues import CheckOnce
     from shared.messaging.flows.send import BatchSender
     from shared.messaging.ports import ClaimStore, Recompute
     from shared.notifications.ports import Herald, Memories
-
-T = TypeVar("T")
-
-PROCESSING_CONNECTION = "ServiceBusConnection"
-BREAKER = "metric_ingest"
-"""The name of the circuit breaker around the event hub: that of the function behind it."""
-
 
 before_closing: list[Callable[[], Awaitable[None]]] = []
 """What other wirings have opened with the help of this one."""
@@ -41,12 +32,12 @@ before_closing: list[Callable[[], Awaitable[None]]] = []
 
 def settings() -> Settings:
     """The settings, after they and the rules have been checked. Raises SettingsError."""
-    return _checked()[0]
+    return checked()[0]
 
 
 def resources() -> Mapping[str, Resource]:
     """What scaling_rules.py declares, by name. Raises SettingsError."""
-    return _checked()[1]
+    return checked()[1]
 
 
 @cache
@@ -91,15 +82,8 @@ def permissions() -> Permissions:
 def reader() -> MetricReader:
     from shared.adapters.readers import AzureReader  # noqa: PLC0415  heavy to import
 
-    return AzureReader(settings().storage, settings().service_bus, control(), breaker_store)
-
-
-@cache
-def breaker_store() -> TableBreakerStore:
-    """Of the circuit breaker around the event hub."""
-    from shared.adapters.ingestion_table_breaker import TableBreakerStore  # noqa: PLC0415  heavy
-
-    return TableBreakerStore(settings().storage("AzureWebJobsStorage"), BREAKER)
+    breaker = ingestion_state.breaker_store
+    return AzureReader(settings().storage, settings().service_bus, control(), breaker)
 
 
 @cache
@@ -124,7 +108,7 @@ def memories() -> Memories:
 
 def periods() -> Sequence[Period]:
     """The kinds of period that data sets are processed by. Raises SettingsError."""
-    return _periods(settings())
+    return wiring_checks.periods(settings())
 
 
 @cache
@@ -191,70 +175,12 @@ async def close() -> None:
         store,
         queue_check,
         claims,
-        breaker_store,
         memories,
     ):
         if adapter.cache_info().currsize:
             await adapter().close()
         adapter.cache_clear()
+    await ingestion_state.close()
     if credentials := sys.modules.get("shared.adapters.credentials"):  # opened by an adapter only
         await credentials.close()
-    _checked.cache_clear()
-
-
-@cache
-def _checked() -> tuple[Settings, Mapping[str, Resource]]:
-    loaded, found = settings_module.parse()
-    before = len(found)
-    declared = _collecting(found, partial(_declared, loaded))
-    if len(found) == before:  # the rules could be asked: whatever they answered is looked at
-        found += _collecting(found, partial(problems, declared)) or []
-    if _collecting(found, partial(_periods, loaded)):
-        _collecting(found, partial(loaded.service_bus, PROCESSING_CONNECTION))
-    needed = {(StorageQueue, "AzureWebJobsStorage"), *connections(declared)}
-    for kind, name in sorted(needed, key=str):
-        check = loaded.storage if kind is StorageQueue else loaded.service_bus
-        _collecting(found, partial(check, name))
-    if needs_hub(declared) and loaded.ingestion.hub is None:
-        found.append(
-            f"{EVENT_HUB} = '': must be set, for scaling_rules.py declares metrics of an event hub"
-        )
-    if found or declared is None:
-        raise SettingsError(dict.fromkeys(found))
-    return loaded, {resource.name: resource for resource in declared}
-
-
-def _collecting(found: list[str], step: Callable[[], T]) -> T | None:
-    """The step's answer; what is wrong goes to ``found`` instead, so that the next step is seen."""
-    try:
-        return step()
-    except SettingsError as error:
-        found += error.problems
-    except Exception as error:
-        found.append(f"scaling_rules.py{_line(error)}: {type(error).__name__}: {error}")
-    return None
-
-
-def _line(error: Exception) -> str:
-    """Where in the user's file it went wrong."""
-    if isinstance(error, SyntaxError):
-        return f", line {error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename.endswith("scaling_rules.py")]
-    return f", line {lines[-1]}" if lines else ""
-
-
-def _periods(loaded: Settings) -> Sequence[Period]:
-    delay = timedelta(minutes=loaded.processing_delay_minutes)
-    lateness = timedelta(hours=loaded.processing_lateness_hours)
-    hours = loaded.processing_period_hours
-    try:
-        return tuple(Period(timedelta(hours=length), delay, lateness) for length in hours)
-    except ValueError as error:
-        raise SettingsError([f"ProcessingPeriodHours: {error}"]) from error
-
-
-def _declared(loaded: Settings) -> Sequence[Resource]:
-    import scaling_rules  # noqa: PLC0415  the user's file: its errors belong into the one message
-
-    return scaling_rules.resources(loaded)
+    checked.cache_clear()

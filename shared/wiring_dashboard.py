@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from shared import wiring, wiring_ingestion
+from shared import wiring_ingestion_state as state
 from shared.dashboard import panels
 from shared.dashboard.board import Board, Panel, kept
 from shared.dashboard.recent import RecentLog
@@ -35,7 +36,7 @@ async def _breakers() -> list[dict[str, Any]]:
 
 
 async def _dead_letters() -> list[dict[str, Any]]:
-    letters = await find(wiring_ingestion.store(), Wanted(), DEAD_LETTERS_SHOWN)
+    letters = await find(state.store(), Wanted(), DEAD_LETTERS_SHOWN)
     return [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
 
 

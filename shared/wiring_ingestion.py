@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from shared import wiring
+from shared import wiring_ingestion_state as state
 from shared.autoscaling.model import AzureMonitorMetric, HubMetric, Resource
 from shared.connections import EventHubConnection
 from shared.ingestion.accounting import Writer
@@ -34,12 +35,9 @@ if TYPE_CHECKING:
     from shared.adapters.dead_letter_queue import ServiceBusDeadLetters
     from shared.adapters.event_hubs import EventHubReader
     from shared.adapters.ingestion_sender import StorageQueueSender
-    from shared.adapters.ingestion_sql import SqlIngestionStore
-    from shared.adapters.ingestion_table import TableIngestionStore
     from shared.adapters.no_switch import NoSwitch
     from shared.ingestion.ports import Announcer, Handler, IngestionStore, Retrying
 
-STORAGE = "AzureWebJobsStorage"
 QUEUE = "metrics"
 LANES_MAX = 16
 """Partition keys of a batch that are worked on at a time."""
@@ -75,7 +73,7 @@ def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
     consumer = Consumer(
         stream=of,
         writer=writer,
-        store=_measured(store()),
+        store=_measured(state.store()),
         hub=hub(),
         handle=handle,
         retry=retry(),
@@ -122,19 +120,6 @@ def retry() -> Retrying:
 
 
 @cache
-def store() -> TableIngestionStore | SqlIngestionStore:
-    if url := settings().database_url:
-        from shared.adapters.ingestion_sql import SqlIngestionStore  # noqa: PLC0415  heavy
-        from shared.adapters.ingestion_sql_schema import metadata  # noqa: PLC0415
-        from shared.adapters.sql import Sql  # noqa: PLC0415
-
-        return SqlIngestionStore(Sql(url, metadata))
-    from shared.adapters.ingestion_table import TableIngestionStore  # noqa: PLC0415  heavy
-
-    return TableIngestionStore(wiring.settings().storage(STORAGE))
-
-
-@cache
 def hub() -> EventHubReader:
     from shared.adapters.event_hubs import EventHubReader  # noqa: PLC0415  heavy to import
 
@@ -145,22 +130,22 @@ def hub() -> EventHubReader:
 def sender() -> StorageQueueSender:
     from shared.adapters.ingestion_sender import StorageQueueSender  # noqa: PLC0415  heavy
 
-    return StorageQueueSender(wiring.settings().storage(STORAGE), QUEUE)
+    return StorageQueueSender(wiring.settings().storage(state.STORAGE), QUEUE)
 
 
 def redriver() -> Redriver:
     """Puts dead letters into the pipeline again."""
-    return Redriver(store(), hub(), handler, retry())
+    return Redriver(state.store(), hub(), handler, retry())
 
 
 def desk() -> Desk:
     """Who serves people at the dead letters."""
-    return Desk(store(), hub(), redriver(), drain_outbox)
+    return Desk(state.store(), hub(), redriver(), drain_outbox)
 
 
 async def drain_outbox(of: Stream) -> None:
     """Send all that commits of a stream left to be sent."""
-    while await outbox.drain(of, store(), sender()):
+    while await outbox.drain(of, state.store(), sender()):
         continue
 
 
@@ -179,7 +164,7 @@ def tail_watch() -> TailWatch:
 @cache
 def guard() -> BreakerGuard:
     found = settings().breaker
-    return BreakerGuard(instance(), wiring.breaker_store(), announcer(), rule(found), times(found))
+    return BreakerGuard(instance(), state.breaker_store(), announcer(), rule(found), times(found))
 
 
 @cache
@@ -187,9 +172,9 @@ def attendant() -> Attendant:
     """Who serves people at the breaker."""
     found = settings().breaker
     return Attendant(
-        name=wiring.BREAKER,
-        breakers=wiring.breaker_store(),
-        store=store(),
+        name=state.BREAKER,
+        breakers=state.breaker_store(),
+        store=state.store(),
         hub=hub(),
         switch=switch(),
         stream_of=stream,
@@ -204,7 +189,7 @@ def attendant() -> Attendant:
 def announcer() -> Announcer:
     from shared.adapters.announcing import HeraldAnnouncer  # noqa: PLC0415  heavy
 
-    announcer = HeraldAnnouncer(wiring.herald(), wiring.BREAKER, attendant().link_of)
+    announcer = HeraldAnnouncer(wiring.herald(), state.BREAKER, attendant().link_of)
     if not settings().breaker.disables_app:
         return announcer
     from shared.adapters.consumption_switch import SwitchingAnnouncer  # noqa: PLC0415  heavy
@@ -221,7 +206,7 @@ def switch() -> AppSettingSwitch | NoSwitch:
         return NoSwitch()
     from shared.adapters.consumption_switch import AppSettingSwitch  # noqa: PLC0415  heavy
 
-    return AppSettingSwitch(app, wiring.BREAKER, wiring.settings().arm_endpoint)
+    return AppSettingSwitch(app, state.BREAKER, wiring.settings().arm_endpoint)
 
 
 def rule(found: BreakerSettings) -> TripRule:
@@ -251,13 +236,12 @@ def _own_address() -> str:
 
 async def close() -> None:
     """Close what was opened; registered with ``wiring``, which closes the rest."""
-    for adapter in (store, sender, switch):
+    for adapter in (sender, switch):
         if adapter.cache_info().currsize:
             await adapter().close()
     for cached in (
         instance,
         retry,
-        store,
         hub,
         sender,
         tail_watch,

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
 
-from shared import wiring, wiring_ingestion
+from shared import wiring
+from shared import wiring_ingestion_state as state
 from shared.autoscaling.flows import news
 from shared.ingestion.announcement import closing
 from shared.ingestion.flows import news as failed_events
@@ -45,12 +46,12 @@ async def _resources(since: datetime, now: datetime) -> Observed:
 
 
 async def _breaker(_since: datetime, _now: datetime) -> Observed:
-    told = closing(wiring.BREAKER, (await wiring.breaker_store().load()).breaker)
+    told = closing(state.BREAKER, (await state.breaker_store().load()).breaker)
     return Observed([told] if told else [])
 
 
 async def _dead_letters(since: datetime, _now: datetime) -> Observed:
-    store = wiring_ingestion.store()
+    store = state.store()
     return Observed(await failed_events.run(store, store, since))
 
 

@@ -9,10 +9,10 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 
-from shared import wiring, wiring_ingestion
+from shared import wiring_ingestion
+from shared import wiring_ingestion_state as state
 from shared.adapters.event_hub_receiver import EventHubReceiver
 from shared.adapters.ingestion_retry import pause
-from shared.adapters.ingestion_table_owners import TableOwnershipStore
 from shared.ingestion.accounting import Writer
 from shared.ingestion.balancing import BalancingTimes, Ownership
 from shared.ingestion.flows import ingest
@@ -39,15 +39,9 @@ class Runner:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         settings, hub = wiring_ingestion.settings(), wiring_ingestion.connection()
         self.cycle_seconds = settings.balancing.cycle_seconds
-        self._owners = TableOwnershipStore(
-            wiring.settings().storage(wiring_ingestion.STORAGE),
-            hub.namespace,
-            hub.hub,
-            settings.consumer_group,
-        )
         reader = PartitionReader(
             wiring_ingestion.stream,
-            wiring_ingestion.store(),
+            state.store(),
             EventHubReceiver(hub, settings.consumer_group),
             self._process,
             pause,
@@ -55,15 +49,12 @@ class Runner:
         )
         times = BalancingTimes(settings.balancing.renew_seconds, settings.balancing.expire_seconds)
         self.processor = Processor(
-            Balancer(self.name, self._owners, wiring_ingestion.hub(), committed_epoch, times),
+            Balancer(self.name, state.owners(), wiring_ingestion.hub(), committed_epoch, times),
             lambda lease: self._start(reader, lease),
             time.monotonic,
             self._told,
         )
         self._reason = ""
-
-    async def close(self) -> None:
-        await self._owners.close()
 
     def _start(self, reader: PartitionReader, lease: Ownership) -> BackgroundReading:
         log.info("[partition_taken] %s under epoch %s", lease.partition_id, lease.epoch)
@@ -96,5 +87,5 @@ class Runner:
 
 
 async def committed_epoch(partition_id: str) -> int:
-    saved = await wiring_ingestion.store().load(wiring_ingestion.stream(partition_id))
+    saved = await state.store().load(wiring_ingestion.stream(partition_id))
     return saved.checkpoint.epoch if saved.checkpoint else 0

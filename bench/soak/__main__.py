@@ -34,7 +34,7 @@ from local.amqp import AmqpStandIn
 from local.amqp.model.properties import HubProperties
 from local.azurite import Azurite
 from shared import wiring, wiring_ingestion
-from shared.adapters.ingestion_table_owners import TableOwnershipStore
+from shared import wiring_ingestion_state as state
 from shared.ingestion.ports import OwnershipStore
 
 SETTINGS = {
@@ -160,16 +160,11 @@ async def _soak(
     fleet: Fleet,
     collector: Collector,
 ) -> Mapping[str, Any]:
-    hub = wiring_ingestion.connection()
-    owners = TableOwnershipStore(
-        wiring.settings().storage(wiring_ingestion.STORAGE), hub.namespace, hub.hub, "$Default"
-    )
     stack.push_async_callback(wiring.close)
-    stack.push_async_callback(owners.close)
     streams = [wiring_ingestion.stream(str(n)) for n in range(options.partitions)]
     chance = random.Random(options.seed + 1)
-    watch = RecoveryWatch(wiring_ingestion.store(), streams, lambda _id: -1)
-    run = Soak(options, chance, stand_in, producer, fleet, watch, owners)
+    watch = RecoveryWatch(state.store(), streams, lambda _id: -1)
+    run = Soak(options, chance, stand_in, producer, fleet, watch, state.owners())
     watch.newest_of = run.newest
     running = asyncio.create_task(run.run())
     watching, collecting = (asyncio.create_task(each.run()) for each in (watch, collector))

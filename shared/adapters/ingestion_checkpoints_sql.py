@@ -59,6 +59,9 @@ class SqlPartitionRows:
 
         return await self._sql.write(work)
 
+    async def close(self) -> None:
+        await self._sql.close()
+
 
 def _write(connection: Connection, group: Group, row: PartitionRow, version: int) -> datetime:
     key = {**asdict(group), "partition_id": row.partition_id}

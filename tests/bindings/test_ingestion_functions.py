@@ -20,7 +20,8 @@ from azure_functions_runtime.bindings.datumdef import Datum
 
 from local.functions_host.worker import Invocation, Worker, http_datum, json_datum, text_datum
 from local.system import APP_DIR
-from shared import wiring, wiring_ingestion
+from shared import wiring, wiring_checks, wiring_ingestion
+from shared import wiring_ingestion_state as state
 from shared.adapters.ingestion_memory import (
     MemoryBreakerStore,
     MemoryHubReader,
@@ -70,7 +71,7 @@ RESOURCE = resource(
 def imported(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> ModuleType:
     for key, value in environ.items():
         monkeypatch.setenv(key, value)
-    wiring._checked.cache_clear()
+    wiring_checks.checked.cache_clear()
     sys.modules.pop("function_app", None)
     return importlib.import_module("function_app")
 
@@ -88,13 +89,13 @@ class App:
         self.sent: list[str] = []
         self.down = False
         twins = {
-            "store": self.store,
             "hub": self.hub,
             "sender": self,
         }
         for name, twin in twins.items():
             monkeypatch.setattr(wiring_ingestion, name, cache(lambda twin=twin: twin))
-        monkeypatch.setattr(wiring, "breaker_store", cache(lambda: self.breakers))
+        monkeypatch.setattr(state, "store", cache(lambda: self.store))
+        monkeypatch.setattr(state, "breaker_store", cache(lambda: self.breakers))
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
         if self.down:
@@ -232,19 +233,18 @@ async def test_the_official_worker_hands_a_batch_over(app: App) -> None:
     assert len(app.sent) == 1
 
 
-async def test_a_database_keeps_what_became_of_events_where_one_is_set(
+async def test_a_database_keeps_all_that_is_known_of_events_where_one_is_set(
     app: App, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.undo()
     monkeypatch.setattr("scaling_rules.resources", lambda _settings: [RESOURCE])
     url = f"sqlite:///{tmp_path}/ingestion.db"
     app.module = imported(monkeypatch, {**ENVIRON, "IngestionDatabaseUrl": url})
-    monkeypatch.setattr(wiring, "breaker_store", cache(lambda: app.breakers))
     monkeypatch.setattr(wiring_ingestion, "sender", cache(lambda: app))
     for _ in range(2):
         await app.deliver(*batch(own(5), b"nonsense"))
     assert len(app.sent) == 1
-    letters = await wiring_ingestion.store().dead_letters(STREAM, None, 10)
+    letters = await state.store().dead_letters(STREAM, None, 10)
     assert [stored.letter.sequence for stored in letters] == [1]
 
 

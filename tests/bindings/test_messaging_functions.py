@@ -17,7 +17,7 @@ import pytest
 
 from local.functions_host.worker import Invocation, Worker, bytes_datum, json_datum
 from local.system import APP_DIR
-from shared import wiring
+from shared import wiring, wiring_checks
 from shared.adapters.claims_memory import MemoryClaims, MemoryQueueReader, RecordingRecompute
 from shared.adapters.messaging_memory import MemoryLink, MemoryQueue
 from shared.messaging.entities import QueueFacts
@@ -45,7 +45,7 @@ async def no_sleep(_seconds: float) -> None: ...
 def imported(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> ModuleType:
     for key, value in environ.items():
         monkeypatch.setenv(key, value)
-    wiring._checked.cache_clear()
+    wiring_checks.checked.cache_clear()
     sys.modules.pop("function_app", None)
     return importlib.import_module("function_app")
 
@@ -153,7 +153,7 @@ def test_wrong_periods_stop_the_app(
 ) -> None:
     with pytest.raises(SettingsError, match=complaint):
         imported(monkeypatch, {**ENVIRON, "ProcessingPeriodHours": value})
-    wiring._checked.cache_clear()
+    wiring_checks.checked.cache_clear()
 
 
 def test_the_clock_of_the_app_is_aware() -> None:

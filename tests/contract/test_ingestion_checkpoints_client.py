@@ -13,6 +13,7 @@ from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 from azure.eventhub.exceptions import OwnershipLostError
 
+from examples.client_checkpoints import read
 from local.amqp import AmqpStandIn
 from local.amqp.model.properties import HubProperties
 from shared.adapters.ingestion_checkpoints import FencedCheckpointStore
@@ -120,3 +121,15 @@ async def test_two_clients_share_a_hub_and_the_late_one_moves_no_checkpoint_back
     expected = dict.fromkeys(map(str, range(PARTITIONS)), 2 * EVENTS - 1)
     context = early.contexts["0"]
     assert await rig.checkpoints(context.fully_qualified_namespace) == expected
+
+
+async def test_the_example_goes_on_where_it_stopped(rig: Rig, tmp_path: Path) -> None:
+    place = f"sqlite:///{tmp_path}/example.db"
+    for name in ("first", "second"):
+        await rig.send(name)
+        lines: list[str] = []
+        reading = asyncio.create_task(read(rig.string, HUB, place, lines.append))
+        await until(lambda lines=lines: len(lines) == PARTITIONS * EVENTS, WAIT_SECONDS)  # type: ignore[misc]
+        reading.cancel()
+        await asyncio.wait([reading])
+        assert all(f" {name} " in line for line in lines)

@@ -89,7 +89,7 @@ def _bytes(kind: object) -> int:
 async def test_the_queries_of_the_operations_page_are_answered() -> None:
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
     queries = re.findall(r"`(SELECT [^`]*)`", page)
-    assert len(queries) == 4
+    assert len(queries) == 6
     sql = Sql("sqlite://", metadata)
     for query in queries:
         await sql.read(lambda c, query=query: c.execute(text(query)).all())  # type: ignore[misc]

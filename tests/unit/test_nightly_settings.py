@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared import settings, wiring, wiring_nightly
+from shared import settings, wiring, wiring_checks, wiring_nightly
 from shared.adapters.nightly_local import LocalSubmitter
 from shared.adapters.recompute_log import LoggedRecompute
 from shared.nightly import jobs, runs
@@ -76,7 +76,7 @@ async def built(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
         every = {**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true", **environ}
         for key, value in every.items():
             monkeypatch.setenv(key, value)
-        wiring._checked.cache_clear()
+        wiring_checks.checked.cache_clear()
 
     yield build
     await wiring.close()

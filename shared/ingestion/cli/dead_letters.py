@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared import wiring_ingestion
+from shared import wiring_ingestion_state as state
 from shared.command_line import Misused
 from shared.ingestion.cli import words
 from shared.ingestion.errors import NotThere
@@ -18,7 +19,7 @@ from shared.ingestion.flows.redrive import Done, purge, send_away
 from shared.ingestion.model import FailureKind
 from shared.ingestion.ports import StoredDeadLetter
 
-store = wiring_ingestion.store
+store = state.store
 AT_ONCE = 100
 """Taken up in one go; what was done is told after each."""
 

@@ -50,10 +50,7 @@ async def main(options: argparse.Namespace) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
     logging.info("[started] %s", runner.name)
-    try:
-        await serve(runner.processor, stopping, runner.cycle_seconds, _jitter)
-    finally:
-        await runner.close()
+    await serve(runner.processor, stopping, runner.cycle_seconds, _jitter)
     logging.info("[stopped] %s", runner.name)
 
 

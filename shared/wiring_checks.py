@@ -1,0 +1,80 @@
+"""The settings and the rules, checked together: at start, with one message for all problems."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import cache, partial
+from typing import TypeVar
+
+from shared import settings as settings_module
+from shared.autoscaling.model import Resource, StorageQueue
+from shared.autoscaling.validation import connections, needs_hub, problems
+from shared.messaging.periods import Period
+from shared.settings import Settings, SettingsError
+from shared.settings_ingestion import EVENT_HUB
+
+T = TypeVar("T")
+
+PROCESSING_CONNECTION = "ServiceBusConnection"
+
+
+@cache
+def checked() -> tuple[Settings, Mapping[str, Resource]]:
+    """The settings, and what scaling_rules.py declares, by name. Raises SettingsError."""
+    loaded, found = settings_module.parse()
+    before = len(found)
+    declared = _collecting(found, partial(_declared, loaded))
+    if len(found) == before:  # the rules could be asked: whatever they answered is looked at
+        found += _collecting(found, partial(problems, declared)) or []
+    if _collecting(found, partial(periods, loaded)):
+        _collecting(found, partial(loaded.service_bus, PROCESSING_CONNECTION))
+    needed = {(StorageQueue, "AzureWebJobsStorage"), *connections(declared)}
+    for kind, name in sorted(needed, key=str):
+        check = loaded.storage if kind is StorageQueue else loaded.service_bus
+        _collecting(found, partial(check, name))
+    if needs_hub(declared) and loaded.ingestion.hub is None:
+        found.append(
+            f"{EVENT_HUB} = '': must be set, for scaling_rules.py declares metrics of an event hub"
+        )
+    if found or declared is None:
+        raise SettingsError(dict.fromkeys(found))
+    return loaded, {resource.name: resource for resource in declared}
+
+
+def _collecting(found: list[str], step: Callable[[], T]) -> T | None:
+    """The step's answer; what is wrong goes to ``found`` instead, so that the next step is seen."""
+    try:
+        return step()
+    except SettingsError as error:
+        found += error.problems
+    except Exception as error:
+        found.append(f"scaling_rules.py{_line(error)}: {type(error).__name__}: {error}")
+    return None
+
+
+def _line(error: Exception) -> str:
+    """Where in the user's file it went wrong."""
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename.endswith("scaling_rules.py")]
+    return f", line {lines[-1]}" if lines else ""
+
+
+def periods(loaded: Settings) -> Sequence[Period]:
+    """The kinds of period that data sets are processed by. Raises SettingsError."""
+    delay = timedelta(minutes=loaded.processing_delay_minutes)
+    lateness = timedelta(hours=loaded.processing_lateness_hours)
+    hours = loaded.processing_period_hours
+    try:
+        return tuple(Period(timedelta(hours=length), delay, lateness) for length in hours)
+    except ValueError as error:
+        raise SettingsError([f"ProcessingPeriodHours: {error}"]) from error
+
+
+def _declared(loaded: Settings) -> Sequence[Resource]:
+    import scaling_rules  # noqa: PLC0415  the user's file: its errors belong into the one message
+
+    return scaling_rules.resources(loaded)

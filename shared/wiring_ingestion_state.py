@@ -1,0 +1,107 @@
+"""Where ingestion keeps its state: all of it in the database where one is set, else in tables.
+
+One place for all, so that who has a database needs no Table Storage for events, and who has none
+needs nothing else.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from shared.wiring_checks import checked
+
+if TYPE_CHECKING:
+    from shared.adapters.ingestion_sql import SqlIngestionStore
+    from shared.adapters.ingestion_sql_breaker import SqlBreakerStore
+    from shared.adapters.ingestion_sql_owners import SqlOwnershipStore
+    from shared.adapters.ingestion_table import TableIngestionStore
+    from shared.adapters.ingestion_table_breaker import TableBreakerStore
+    from shared.adapters.ingestion_table_owners import TableOwnershipStore
+    from shared.adapters.sql import Sql
+    from shared.connections import StorageConnection
+    from shared.settings import Settings
+
+
+class _Closes(Protocol):
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Closes)
+_opened: list[_Closes] = []
+STORAGE = "AzureWebJobsStorage"
+BREAKER = "metric_ingest"
+"""The name of the circuit breaker around the event hub: that of the function behind it."""
+
+
+@cache
+def store() -> TableIngestionStore | SqlIngestionStore:
+    """Checkpoints and what became of events."""
+    if _has_database():
+        from shared.adapters.ingestion_sql import SqlIngestionStore  # noqa: PLC0415  heavy
+
+        return SqlIngestionStore(database())
+    from shared.adapters.ingestion_table import TableIngestionStore  # noqa: PLC0415  heavy
+
+    return _closed_in_the_end(TableIngestionStore(_storage()))
+
+
+@cache
+def breaker_store() -> TableBreakerStore | SqlBreakerStore:
+    """Of the circuit breaker around the event hub."""
+    if _has_database():
+        from shared.adapters.ingestion_sql_breaker import SqlBreakerStore  # noqa: PLC0415  heavy
+
+        return SqlBreakerStore(database(), BREAKER)
+    from shared.adapters.ingestion_table_breaker import TableBreakerStore  # noqa: PLC0415  heavy
+
+    return _closed_in_the_end(TableBreakerStore(_storage(), BREAKER))
+
+
+@cache
+def owners() -> TableOwnershipStore | SqlOwnershipStore:
+    """Who reads which partition outside the Functions trigger."""
+    found = _settings().ingestion
+    assert found.hub is not None, "only who reads a hub asks"
+    group = (found.hub.namespace, found.hub.hub, found.consumer_group)
+    if _has_database():
+        from shared.adapters.ingestion_sql_owners import SqlOwnershipStore  # noqa: PLC0415  heavy
+
+        return SqlOwnershipStore(database(), *group)
+    from shared.adapters.ingestion_table_owners import TableOwnershipStore  # noqa: PLC0415  heavy
+
+    return _closed_in_the_end(TableOwnershipStore(_storage(), *group))
+
+
+@cache
+def database() -> Sql:
+    """One pool of connections for all of it."""
+    from shared.adapters.ingestion_sql_schema import metadata  # noqa: PLC0415  heavy to import
+    from shared.adapters.sql import Sql  # noqa: PLC0415
+
+    return _closed_in_the_end(Sql(_settings().ingestion.database_url, metadata))
+
+
+async def close() -> None:
+    """Close what was opened."""
+    while _opened:
+        await _opened.pop().close()
+    for cached in (store, breaker_store, owners, database):
+        cached.cache_clear()
+
+
+def _closed_in_the_end(opened: C) -> C:
+    _opened.append(opened)
+    return opened
+
+
+def _settings() -> Settings:
+    return checked()[0]
+
+
+def _has_database() -> bool:
+    return bool(_settings().ingestion.database_url)
+
+
+def _storage() -> StorageConnection:
+    return _settings().storage(STORAGE)

@@ -1,0 +1,127 @@
+"""Processors outside the Functions trigger on a database: no Table Storage is there to ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from azure.eventhub import EventData
+from azure.eventhub.aio import EventHubProducerClient
+from sqlalchemy import select
+
+from local.amqp import AmqpStandIn
+from local.amqp.model.properties import HubProperties
+from shared import wiring, wiring_checks
+from shared import wiring_ingestion_state as state
+from shared.adapters.ingestion_sql_schema import effects
+from shared.ingestion.breaker import Breaker, Mode
+from shared.ingestion.flows.serve import serve
+from shared.ingestion.model import Effect, Event, Stream
+from shared.ingestion.ports import Handler
+from shared.wiring_runner import Runner
+from tests.local.polling import POLL_SECONDS, until
+from tests.unit.test_settings import SINGLE
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+PARTITIONS, SECONDS_MAX = 2, 30.0
+NO_STORAGE = (
+    "DefaultEndpointsProtocol=http;AccountName=gone;AccountKey=a2V5;"
+    "QueueEndpoint=http://127.0.0.1:1/gone;TableEndpoint=http://127.0.0.1:1/gone"
+)
+
+
+def handler_of(_stream: Stream) -> Handler:
+    async def handle(event: Event) -> Effect:
+        return Effect(event.sequence, event.body.decode())
+
+    return handle
+
+
+@dataclass
+class Fleet:
+    stand_in: AmqpStandIn
+    sent: int = 0
+    running: list[tuple[Runner, asyncio.Event, asyncio.Task[None]]] = field(default_factory=list)
+
+    def start(self) -> Runner:
+        runner, stopping = Runner(handler_of), asyncio.Event()
+        task = asyncio.create_task(serve(runner.processor, stopping, 0.2, lambda: 1))
+        self.running.append((runner, stopping, task))
+        return runner
+
+    async def stop(self) -> None:
+        """The one that was started first."""
+        _runner, stopping, task = self.running.pop(0)
+        stopping.set()
+        await task
+
+    async def send(self) -> None:
+        """One event to each partition."""
+        producer = EventHubProducerClient.from_connection_string(
+            self.stand_in.connection_string, eventhub_name="metrics"
+        )
+        async with producer:
+            for partition in range(PARTITIONS):
+                batch = await producer.create_batch(partition_id=str(partition))
+                batch.add(EventData(f"{partition}.{self.sent}"))
+                await producer.send_batch(batch)
+        self.sent += 1
+
+    async def values(self) -> list[str]:
+        query = select(effects.c.value).order_by(effects.c.partition_id, effects.c.sequence)
+        return list(await state.database().read(lambda c: c.execute(query).scalars().all()))
+
+    async def all_accounted_for(self) -> None:
+        wanted = [f"{p}.{n}" for p in range(PARTITIONS) for n in range(self.sent)]
+        async with asyncio.timeout(SECONDS_MAX):
+            while await self.values() != wanted:  # noqa: ASYNC110  a database has no events
+                await asyncio.sleep(POLL_SECONDS)
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
+    async with AmqpStandIn() as stand_in:
+        groups = HubProperties(partition_count=PARTITIONS, consumer_groups=("$Default", "readback"))
+        stand_in.broker.declare_hub("metrics", groups)
+        environ = {
+            **SINGLE,
+            "AzureWebJobsStorage": NO_STORAGE,
+            "EventHubConnection": stand_in.connection_string,
+            "ServiceBusConnection": stand_in.connection_string,
+            "IngestionDatabaseUrl": f"sqlite:///{tmp_path}/ingestion.db",
+        }
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        wiring_checks.checked.cache_clear()
+        fleet = Fleet(stand_in)
+        yield fleet
+        while fleet.running:
+            await fleet.stop()
+    await wiring.close()
+
+
+async def test_processors_share_a_hub_and_a_breaker_by_a_database_alone(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    early, late = fleet.start(), fleet.start()
+    await fleet.send()
+    await fleet.all_accounted_for()
+    await until(lambda: len(early.processor.held) == len(late.processor.held) == 1, SECONDS_MAX)
+    await fleet.stop()
+    await until(lambda: len(late.processor.held) == PARTITIONS, SECONDS_MAX)
+    epochs = sorted([row.epoch for row in (await state.owners().owners()).rows])
+    assert epochs[0] < epochs[1], "what changed hands has a new epoch"
+
+    breakers = state.breaker_store()
+    isolated = await breakers.replace(await breakers.load(), Breaker(Mode.ISOLATED, epoch=1))
+    await fleet.send()
+    await until(lambda: "is held, the breaker is" in caplog.text, SECONDS_MAX)
+    assert len(await fleet.values()) == PARTITIONS
+    await breakers.replace(isolated, Breaker(Mode.CLOSED, epoch=1))
+    await fleet.all_accounted_for()
