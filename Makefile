@@ -3,7 +3,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup check test audit run package bench simulate soak lock clean
+.PHONY: help setup check test audit run settings package bench simulate soak lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ audit: $(READY) ## known vulnerabilities of what is installed, where their data 
 
 run: $(READY) ## the whole system on this machine with a live view, and a night; Ctrl-C stops it
 	@$(BIN)/python -m local --night
+
+settings: $(READY) ## write docs/settings.md and local.settings.json.example as declared
+	@$(BIN)/python -m local.settings_reference
 
 package: $(READY) ## the app as a zip to deploy, in .local/app.zip
 	@$(BIN)/python -m local.package

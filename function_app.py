@@ -34,6 +34,7 @@ data_sets = func.Blueprint()  # type: ignore[no-untyped-call]
 ingestion = func.Blueprint()  # type: ignore[no-untyped-call]
 nightly = func.Blueprint()  # type: ignore[no-untyped-call]
 settings = wiring.settings()  # wrong settings or rules stop the app here, every problem named
+wiring.warn()
 logging.getLogger("azure").setLevel(logging.WARNING)
 
 

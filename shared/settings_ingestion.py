@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shared.connections import EventHubConnection, event_hub_connection
 
 if TYPE_CHECKING:
-    from shared.settings import Reader
+    from shared.settings_reader import Reader
 
 EVENT_HUB = "EventHubConnection"
 APPROVAL_KEY_CHARACTERS_MIN = 32
@@ -67,15 +67,15 @@ class IngestionSettings:
 
 def read_ingestion(reader: Reader) -> IngestionSettings:
     """All of them; what is wrong goes to the reader's problems."""
-    hub_name = reader.text("EventHubName", "metrics")
+    hub_name = reader.text("EventHubName")
     found = event_hub_connection(reader.environ, EVENT_HUB, hub_name)
     reader.connection(found)
     settings = IngestionSettings(
         hub=found if isinstance(found, EventHubConnection) else None,
         hub_name=hub_name,
-        consumer_group=reader.text("EventHubConsumerGroup", "$Default"),
-        read_back_consumer_group=reader.text("EventHubReadBackConsumerGroup", "readback"),
-        tail_schedule=reader.schedule("IngestTailSchedule", "0 * * * * *"),
+        consumer_group=reader.text("EventHubConsumerGroup"),
+        read_back_consumer_group=reader.text("EventHubReadBackConsumerGroup"),
+        tail_schedule=reader.schedule("IngestTailSchedule"),
         database_url=_database_url(reader, "IngestionDatabaseUrl"),
         balancing=_balancing(reader),
         breaker=_breaker(reader),
@@ -89,7 +89,7 @@ def read_ingestion(reader: Reader) -> IngestionSettings:
 
 
 def _database_url(reader: Reader, key: str) -> str:
-    url = reader.text(key, "")
+    url = reader.text(key)
     if url and not DATABASE.match(url):
         reader.problems.append(f"{key}: must be a URL such as postgresql+psycopg://host/database")
     elif url and find_spec("sqlalchemy") is None:
@@ -101,9 +101,9 @@ def _database_url(reader: Reader, key: str) -> str:
 
 def _balancing(reader: Reader) -> BalancingSettings:
     found = BalancingSettings(
-        renew_seconds=reader.number("OwnershipRenewSeconds", 10, 0.1, 600),
-        expire_seconds=reader.number("OwnershipExpireSeconds", 30, 1, 3600),
-        cycle_seconds=reader.number("BalancingSeconds", 5, 0.1, 600),
+        renew_seconds=reader.number("OwnershipRenewSeconds"),
+        expire_seconds=reader.number("OwnershipExpireSeconds"),
+        cycle_seconds=reader.number("BalancingSeconds"),
     )
     if found.expire_seconds <= found.renew_seconds + found.cycle_seconds:
         reader.problems.append(
@@ -116,23 +116,23 @@ def _balancing(reader: Reader) -> BalancingSettings:
 
 def _breaker(reader: Reader) -> BreakerSettings:
     return BreakerSettings(
-        failures_max=reader.whole("BreakerFailures", 100, 0, 1_000_000),
-        failure_ratio_max=reader.optional("BreakerFailureRatio", 0, 1),
-        slow_ratio_max=reader.optional("BreakerSlowRatio", 0, 1),
-        slow_seconds=reader.number("BreakerSlowSeconds", 10, 0.001, 600),
-        throughput_min=reader.whole("BreakerMinimumCalls", 20, 1, 1_000_000),
-        window_seconds=reader.number("BreakerWindowSeconds", 30, 1, 1800),
-        break_seconds=reader.number("BreakerBreakSeconds", 30, 1, 86_400),
-        break_seconds_max=reader.number("BreakerBreakSecondsMaximum", 900, 1, 86_400),
-        probe_events=reader.whole("BreakerProbeEvents", 10, 1, 10_000),
+        failures_max=reader.whole("BreakerFailures"),
+        failure_ratio_max=reader.optional("BreakerFailureRatio"),
+        slow_ratio_max=reader.optional("BreakerSlowRatio"),
+        slow_seconds=reader.number("BreakerSlowSeconds"),
+        throughput_min=reader.whole("BreakerMinimumCalls"),
+        window_seconds=reader.number("BreakerWindowSeconds"),
+        break_seconds=reader.number("BreakerBreakSeconds"),
+        break_seconds_max=reader.number("BreakerBreakSecondsMaximum"),
+        probe_events=reader.whole("BreakerProbeEvents"),
         approval_keys=_keys(reader, "BreakerApprovalKey"),
-        approval_valid_for=timedelta(hours=reader.number("BreakerApprovalHours", 24, 0.01, 720)),
+        approval_valid_for=timedelta(hours=reader.number("BreakerApprovalHours")),
         disables_app=_function_app(reader, "BreakerDisablesApp"),
     )
 
 
 def _keys(reader: Reader, key: str) -> tuple[str, ...]:
-    keys = tuple(part.strip() for part in reader.text(key, "").split(",") if part.strip())
+    keys = tuple(part.strip() for part in reader.text(key).split(",") if part.strip())
     if any(len(each.encode()) < APPROVAL_KEY_CHARACTERS_MIN for each in keys):
         reader.problems.append(
             f"{key}: must have {APPROVAL_KEY_CHARACTERS_MIN} or more random characters; several "
@@ -142,7 +142,7 @@ def _keys(reader: Reader, key: str) -> tuple[str, ...]:
 
 
 def _function_app(reader: Reader, key: str) -> str:
-    text = reader.text(key, "")
+    text = reader.text(key)
     if text and not FUNCTION_APP.fullmatch(text):
         example = "/subscriptions/…/resourceGroups/…/providers/Microsoft.Web/sites/my-app"
         reader.problems.append(f"{key} = {text!r}: must be a resource ID such as {example}")

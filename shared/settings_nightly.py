@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from shared.settings import Reader
+    from shared.settings_reader import Reader
 
 Submitter = Literal["", "local", "livy", "synapse", "databricks"]
 SUBMITTERS: tuple[Submitter, ...] = ("local", "livy", "synapse", "databricks")
@@ -73,22 +73,22 @@ def read_nightly(reader: Reader) -> NightlySettings:
     """All of them; what is wrong goes to the reader's problems."""
     settings = NightlySettings(
         submitter=_submitter(reader),
-        endpoint=reader.text("TrendsEndpoint", "").rstrip("/"),
+        endpoint=reader.text("TrendsEndpoint").rstrip("/"),
         request=_request(reader),
-        user=reader.text("TrendsUser", ""),
-        password=reader.text("TrendsPassword", ""),
-        input=reader.text("TrendsInput", ""),
-        output=reader.text("TrendsOutput", ""),
+        user=reader.text("TrendsUser"),
+        password=reader.text("TrendsPassword"),
+        input=reader.text("TrendsInput"),
+        output=reader.text("TrendsOutput"),
         arguments=_arguments(reader),
         datasets=_datasets(reader),
-        late_days=reader.whole("TrendsLateDays", 3, 0, 60),
-        schedule=reader.schedule("NightlyTrendsSchedule", "0 30 2 * * *"),
-        runs_schedule=reader.schedule("TrendRunsSchedule", "30 * * * * *"),
-        attempts=reader.whole("TrendsAttempts", 3, 1, 20),
-        retry_minutes=reader.number("TrendsRetryMinutes", 10, 0.01, 1440),
-        timeout_minutes=reader.number("TrendsTimeoutMinutes", 240, 1, 2880),
-        parallel=reader.whole("TrendsParallel", 1, 1, 50),
-        input_connection_string=reader.text("AZURE_STORAGE_CONNECTION_STRING", ""),
+        late_days=reader.whole("TrendsLateDays"),
+        schedule=reader.schedule("NightlyTrendsSchedule"),
+        runs_schedule=reader.schedule("TrendRunsSchedule"),
+        attempts=reader.whole("TrendsAttempts"),
+        retry_minutes=reader.number("TrendsRetryMinutes"),
+        timeout_minutes=reader.number("TrendsTimeoutMinutes"),
+        parallel=reader.whole("TrendsParallel"),
+        input_connection_string=reader.text("AZURE_STORAGE_CONNECTION_STRING"),
     )
     if settings.submitter:
         _check(settings, reader)
@@ -119,7 +119,7 @@ def _check(settings: NightlySettings, reader: Reader) -> None:
 
 
 def _submitter(reader: Reader) -> Submitter:
-    text = reader.text("TrendsSubmitter", "")
+    text = reader.text("TrendsSubmitter")
     for submitter in SUBMITTERS:
         if text == submitter:
             return submitter
@@ -130,7 +130,7 @@ def _submitter(reader: Reader) -> Submitter:
 
 
 def _request(reader: Reader) -> Mapping[str, Any]:
-    text = reader.text("TrendsRequest", "{}")
+    text = reader.text("TrendsRequest")
     try:
         found = json.loads(text)
     except ValueError as error:
@@ -143,7 +143,7 @@ def _request(reader: Reader) -> Mapping[str, Any]:
 
 
 def _arguments(reader: Reader) -> tuple[str, ...]:
-    text = reader.text("TrendsArguments", "")
+    text = reader.text("TrendsArguments")
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
@@ -152,7 +152,7 @@ def _arguments(reader: Reader) -> tuple[str, ...]:
 
 
 def _datasets(reader: Reader) -> tuple[str, ...]:
-    text = reader.text("TrendsDataSets", "insights-logs-appevents")
+    text = reader.text("TrendsDataSets")
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     for name in found:
         if not DATASET.fullmatch(name):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shared.news import STYLES, Kind, Style
 
 if TYPE_CHECKING:
-    from shared.settings import Reader
+    from shared.settings_reader import Reader
 
 LOOPBACK = re.compile(r"http://(127\.0\.0\.1|localhost)(:\d{1,5})?(/\S*)?")
 HTTPS = re.compile(r"https://[A-Za-z0-9.-]+(:\d{1,5})?(/\S*)?")
@@ -41,25 +41,25 @@ def read_notifications(reader: Reader) -> NotificationSettings:
         webhook_style=_style(reader, "WebhookStyle"),
         app_url=_url(reader, "AppUrl").rstrip("/"),
         kinds=_kinds(reader, "Notifications"),
-        schedule=reader.schedule("NotifierSchedule", "30 * * * * *"),
-        quiet=timedelta(minutes=reader.number("NotificationQuietMinutes", 15, 0, 1440)),
-        repeat=timedelta(hours=reader.number("NotificationRepeatHours", 6, 0.01, 720)),
-        at_maximum_minutes=reader.number("AtMaximumMinutes", 30, 1, 1440),
-        telemetry=reader.text("APPLICATIONINSIGHTS_CONNECTION_STRING", ""),
-        telemetry_authentication=reader.text("APPLICATIONINSIGHTS_AUTHENTICATION_STRING", ""),
+        schedule=reader.schedule("NotifierSchedule"),
+        quiet=timedelta(minutes=reader.number("NotificationQuietMinutes")),
+        repeat=timedelta(hours=reader.number("NotificationRepeatHours")),
+        at_maximum_minutes=reader.number("AtMaximumMinutes"),
+        telemetry=reader.text("APPLICATIONINSIGHTS_CONNECTION_STRING"),
+        telemetry_authentication=reader.text("APPLICATIONINSIGHTS_AUTHENTICATION_STRING"),
     )
 
 
 def _url(reader: Reader, key: str) -> str:
     """The value is not repeated: a webhook's address is a secret."""
-    url = reader.text(key, "")
+    url = reader.text(key)
     if url and not HTTPS.fullmatch(url) and not LOOPBACK.fullmatch(url):
         reader.problems.append(f"{key}: must be an address that begins with https://")
     return url
 
 
 def _style(reader: Reader, key: str) -> Style:
-    text = reader.text(key, "cloudevents")
+    text = reader.text(key)
     if text not in STYLES:
         reader.problems.append(f"{key} = {text!r}: must be one of {', '.join(STYLES)}")
         return "cloudevents"
@@ -68,7 +68,7 @@ def _style(reader: Reader, key: str) -> Style:
 
 def _kinds(reader: Reader, key: str) -> frozenset[str]:
     """Empty: all of them."""
-    asked = {part.strip() for part in reader.text(key, "").split(",") if part.strip()}
+    asked = {part.strip() for part in reader.text(key).split(",") if part.strip()}
     for kind in sorted(asked - set(Kind)):
         reader.problems.append(f"{key}: {kind!r} is none of {', '.join(Kind)}")
     return frozenset(asked or Kind)

@@ -5,6 +5,7 @@ Wrong settings and wrong rules stop the app at start with one message that lists
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from shared.messaging.ports import ClaimStore, Recompute
     from shared.notifications.ports import Herald, Memories
 
+log = logging.getLogger(__name__)
+
 before_closing: list[Callable[[], Awaitable[None]]] = []
 """What other wirings have opened with the help of this one."""
 
@@ -38,6 +41,17 @@ def settings() -> Settings:
 def resources() -> Mapping[str, Resource]:
     """What scaling_rules.py declares, by name. Raises SettingsError."""
     return checked()[1]
+
+
+def warnings() -> tuple[str, ...]:
+    """What is probably not meant, and stops nothing."""
+    return wiring_checks.warnings(settings())
+
+
+def warn() -> None:
+    """The same into the log."""
+    for warning in warnings():
+        log.warning("[setting_unknown] %s", warning, extra={"action": "setting_unknown"})
 
 
 @cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -11,6 +13,7 @@ from typing import TypeVar
 from shared import settings as settings_module
 from shared.autoscaling.model import Resource, StorageQueue
 from shared.autoscaling.validation import connections, needs_hub, problems
+from shared.declared.slips import slips
 from shared.messaging.periods import Period
 from shared.settings import Settings, SettingsError
 from shared.settings_ingestion import EVENT_HUB
@@ -78,3 +81,20 @@ def _declared(loaded: Settings) -> Sequence[Resource]:
     import scaling_rules  # noqa: PLC0415  the user's file: its errors belong into the one message
 
     return scaling_rules.resources(loaded)
+
+
+def warnings(loaded: Settings) -> tuple[str, ...]:
+    """Settings whose name is almost one that is read."""
+    found, mentioned = slips(loaded.environ), _source_of_the_rules()
+    return tuple(
+        f"setting {name}: nobody reads it; is {meant} meant?"
+        for name, meant in found.items()
+        if name not in mentioned  # the rules may have settings of their own
+    )
+
+
+def _source_of_the_rules() -> str:
+    try:
+        return inspect.getsource(sys.modules["scaling_rules"])
+    except (KeyError, OSError, TypeError):
+        return ""

@@ -48,14 +48,15 @@ async def _dry_run(options: argparse.Namespace) -> Any:
 
 async def _validate(options: argparse.Namespace) -> Any:
     resources = _named(options)
-    if not options.connect:
-        return {"ok": True, "resources": [resource.name for resource in resources], "checks": []}
-    patience = wiring.settings().source_timeout_seconds
-    access = (wiring.reader(), wiring.permissions(), wiring.store())
-    checks = await connected.run(resources, *access, patience)
+    checks: list[dict[str, Any]] = []
+    if options.connect:
+        patience = wiring.settings().source_timeout_seconds
+        access = (wiring.reader(), wiring.permissions(), wiring.store())
+        checks = await connected.run(resources, *access, patience)
     return {
         "ok": all(check["ok"] for check in checks),
         "resources": [resource.name for resource in resources],
+        "warnings": wiring.warnings(),
         "checks": checks,
     }
 

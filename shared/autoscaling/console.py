@@ -59,6 +59,8 @@ def previews(shown: Sequence[Shown]) -> None:
 
 def checks(answer: Shown) -> None:
     _print(Text(f"scaling_rules.py and settings: sound ({', '.join(answer['resources'])})"))
+    for warning in answer["warnings"]:
+        _print(Text(f"warning: {warning}", style="yellow"))
     if not answer["checks"]:
         return
     table = _table("resource", "what", "", "answer")

@@ -255,6 +255,10 @@ class WeekProfile:
 # --- what a policy sees and says --------------------------------------------------------------
 
 
+class UnknownMetric(LookupError):
+    """A rule asks for a metric that its resource does not declare."""
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -309,10 +313,21 @@ class Observation:
     profile: WeekProfile | None = None
 
     def window(self, name: str) -> Window:
-        return self.metrics.get(name, NO_SAMPLES)
+        """Raises UnknownMetric where the resource does not declare it."""
+        return _declared(self.metrics, name)
 
     def history(self, name: str) -> Window:
-        return self.histories.get(name, NO_SAMPLES)
+        """Raises UnknownMetric where the resource does not declare it."""
+        return _declared(self.histories, name)
+
+
+def _declared(windows: Mapping[str, Window], name: str) -> Window:
+    try:
+        return windows[name]
+    except KeyError:
+        known = ", ".join(sorted(windows)) or "none"
+        message = f"{name!r} is not one of the resource's metrics ({known})"
+        raise UnknownMetric(message) from None
 
 
 @quick

@@ -31,6 +31,7 @@ from shared.autoscaling.model import (
     ServiceBusSubscription,
     StorageQueue,
 )
+from shared.autoscaling.trial import asks_for_unknown
 from shared.names import NAME, UUID
 
 PLAN_CAPACITY_MAX = 100
@@ -277,9 +278,12 @@ def _policy(resource: Resource) -> Iterator[str]:
         return
     if iscoroutinefunction(policy):
         yield f"policy = {policy!r}: must be a plain function, not an async one"
+        return
     for name in getattr(policy, "metric_names", ()):
         if isinstance(resource.metrics, Mapping) and name not in resource.metrics:
             known = ", ".join(sorted(resource.metrics)) or "none"
             yield f"policy.metric = {name!r}: is not one of the resource's metrics ({known})"
-    for problem in getattr(policy, "problems", list)():
-        yield f"policy.{problem}"
+    found = [f"policy.{problem}" for problem in getattr(policy, "problems", list)()]
+    yield from found
+    if not found and (asked := asks_for_unknown(resource)):
+        yield f"policy: {asked}"

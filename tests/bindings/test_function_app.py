@@ -163,3 +163,13 @@ async def test_rules_that_declare_nothing_or_fail_are_named(
         importlib.reload(app.module)
     (problem,) = raised.value.problems
     assert problem.startswith(said)
+
+
+async def test_a_setting_that_nobody_reads_is_logged_at_start(
+    app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await wiring.close()
+    monkeypatch.setenv("QueueAgeLmit", "3")
+    importlib.reload(app.module)
+    (line,) = [each for each in caplog.records if getattr(each, "action", "") == "setting_unknown"]
+    assert "setting QueueAgeLmit: nobody reads it; is AgeLimitMinutes meant?" in line.message

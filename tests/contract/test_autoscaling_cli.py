@@ -105,6 +105,17 @@ async def test_validate_tries_every_source_and_permission(
     assert "Microsoft.Web/serverfarms/write" in failed[0]["told"]
 
 
+async def test_validate_warns_of_a_setting_that_nobody_reads(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AgeLimitMinute", "3")
+    assert await run("validate", "--json") == DONE
+    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert warning == "setting AgeLimitMinute: nobody reads it; is AgeLimitMinutes meant?"
+    assert await run("validate") == DONE
+    assert "is AgeLimitMinutes meant?" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

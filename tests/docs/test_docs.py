@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from local import settings_reference
 from shared import settings, wiring_ingestion
 from shared.autoscaling import Observation, ServiceBusQueue, Threshold
 from shared.autoscaling.decide import decide
 from shared.autoscaling.model import EntryKind
 from shared.autoscaling.validation import problems
+from shared.declared import SECTIONS, SETTINGS
 from shared.ingestion.decoding import decode
 from shared.news import Kind
 from tests.builders import NOW, resource, state
@@ -25,7 +27,6 @@ from tests.builders import NOW, resource, state
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RULES = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
-SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
 OF_THE_HOST = {"FUNCTIONS_WORKER_RUNTIME"}
 NOT_INSTALLED_HERE = ("func ", "az ")
@@ -43,7 +44,7 @@ class Asked(dict[str, str]):
         return super().get(key, default)
 
 
-def known_settings() -> set[str]:
+def settings_read() -> set[str]:
     environ = Asked(EXAMPLE)
     loaded = settings.load(environ)
     loaded.single_resource()
@@ -52,13 +53,39 @@ def known_settings() -> set[str]:
     return environ.keys_asked - by_host | {"AzureWebJobsStorage"}
 
 
-def test_every_setting_stands_in_the_example_with_its_default() -> None:
-    assert set(EXAMPLE) == known_settings() | OF_THE_HOST
-    given = settings.load(EXAMPLE)
-    default = settings.load({})
-    for name in settings.Settings.__slots__:
-        if name != "environ":
-            assert getattr(given, name) == getattr(default, name), name
+def test_every_setting_that_is_read_is_declared_and_no_other() -> None:
+    assert SETTINGS.keys() == settings_read()
+
+
+def test_the_reference_and_the_example_are_what_is_declared() -> None:
+    written = "written by `make settings`"
+    assert settings_reference.REFERENCE.read_text(encoding="utf-8") == (
+        settings_reference.reference()
+    ), written
+    assert settings_reference.EXAMPLE.read_text(encoding="utf-8") == (
+        settings_reference.example()
+    ), written
+
+
+def test_the_example_starts_the_app_with_the_defaults_and_changes_nothing_in_azure() -> None:
+    assert set(EXAMPLE) == SETTINGS.keys() | OF_THE_HOST
+    given, default = settings.load(EXAMPLE), settings.load({})
+    assert replace(given, environ={}, dry_run=False) == replace(default, environ={})
+    assert given.dry_run, "who copies it and forgets to think scales nothing"
+
+
+def test_a_declared_default_is_within_its_bounds() -> None:
+    for setting in SETTINGS.values():
+        if setting.bounds and setting.default:
+            assert setting.bounds.low <= float(setting.default) <= setting.bounds.high, setting.name
+
+
+def test_a_setting_is_used_by_functions_that_there_are() -> None:
+    functions = set(re.findall(r"^async def (\w+)", (ROOT / "function_app.py").read_text(), re.M))
+    for section in SECTIONS:
+        for setting in section.settings:
+            named = re.findall(r"`(\w+)`", setting.used_by or section.used_by)
+            assert set(named) <= functions, setting.name
 
 
 def rows(text: str) -> list[list[str]]:
@@ -67,21 +94,11 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in found]
 
 
-def test_every_setting_stands_in_the_reference_with_its_default_and_no_other() -> None:
-    documented: dict[str, str] = {}
-    for names, defaults, *_ in rows(SETTINGS):
-        each = [found.strip("`") for found in re.findall(r"`[^`]*`|none", defaults)]
-        documented |= dict(zip(re.findall(r"`(\w+)`", names), each, strict=True))
-    assert documented.keys() == known_settings()
-    said = settings.load({name: value for name, value in documented.items() if value != "none"})
-    assert replace(said, environ={}) == settings.load({})
-
-
 def test_the_readme_names_only_settings_that_there_are() -> None:
     table = README.split("## Settings")[1].split("\n## ")[0]
     named = {name for row in rows(table) for name in re.findall(r"`(\w+)`", row[0])}
     assert named
-    assert named <= known_settings()
+    assert named <= SETTINGS.keys()
 
 
 def commands() -> list[str]:

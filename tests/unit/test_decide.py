@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from shared.autoscaling.model import (
     MetricValue,
     Override,
     ScalingState,
+    Window,
 )
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
@@ -256,9 +258,22 @@ def test_windows_of_other_metrics_are_all_seen() -> None:
     decide(resource(policy=look, metrics=declared), both, NOW)
     assert seen[0].window("backlog").mean == 1.5
     assert seen[0].window("other").maximum == 7
-    assert seen[0].window("missing").mean is None
     assert seen[0].metrics["never_read"].mean is None  # there, so that a rule cannot overlook it
     assert CAPACITY_METRIC not in seen[0].metrics
+
+
+@pytest.mark.parametrize("ask", [Observation.window, Observation.history])
+def test_a_rule_that_asks_for_a_metric_nobody_declared_holds_and_names_those_that_are(
+    ask: Callable[[Observation, str], Window],
+) -> None:
+    def mistyped(seen: Observation) -> Recommendation:
+        return Recommendation(ask(seen, "backlgo").count, "counting")
+
+    decision = decide(resource(policy=mistyped), state(HIGH), NOW)
+    assert (decision.desired, decision.applies) == (2, False)
+    assert "UnknownMetric: 'backlgo' is not one of the resource's metrics (backlog)" in (
+        decision.reason
+    )
 
 
 def test_a_metric_that_is_not_declared_any_more_is_not_seen() -> None:

@@ -67,7 +67,7 @@ SIMPLE: list[tuple[Policy, str, str]] = [
 
 
 @pytest.mark.parametrize(("policy", "reason", "needed"), SIMPLE)
-@pytest.mark.parametrize("metrics", [{}, {"backlog": ()}, {"other": (500,)}])
+@pytest.mark.parametrize("metrics", [{"backlog": ()}, {"backlog": (), "other": (500,)}])
 def test_without_samples_a_policy_stays(
     policy: Policy, reason: str, needed: str, metrics: Mapping[str, Sequence[float]]
 ) -> None:
@@ -219,7 +219,7 @@ def test_tracking_the_target(
 
 
 def test_how_many_report_is_not_guessed() -> None:
-    wish = TargetTracking("cpu", 50, reporting_metric="up")(seeing({"cpu": [100]}))
+    wish = TargetTracking("cpu", 50, reporting_metric="up")(seeing({"cpu": [100], "up": []}))
     assert (wish.capacity, wish.reason) == (4, "no samples of up")
 
 

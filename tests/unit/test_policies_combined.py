@@ -324,7 +324,7 @@ def test_no_policy_ever_raises_and_each_says_why(
     load: float | None,
 ) -> None:
     seen = seeing(
-        {"backlog": backlog, "other": other} if read else {},
+        {"backlog": backlog, "other": other} if read else {"backlog": (), "other": ()},
         capacity,
         goal=Goal(goal),
         service=Service(rate, dead_time),

@@ -166,7 +166,7 @@ def test_an_order_is_not_taken_back_when_the_need_is_gone() -> None:
         ({"service": Service(None, 2)}, "the rate of an instance is not known"),
         ({"service": Service(10, None)}, "the dead time of new instances is not known"),
         ({"goal": Goal(age_limit_minutes=0)}, "every item is late"),
-        ({"histories": {}}, "no samples of backlog"),
+        ({"histories": {"backlog": Window()}}, "no samples of backlog"),
         ({"histories": {"backlog": Window((sample(9),))}}, "has no slope"),
         ({"histories": {"backlog": Window((sample(9, 999), sample(9, 900)))}}, "no samples"),
     ],

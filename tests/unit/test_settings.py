@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shared import settings
+from shared.declared.slips import slips
 from shared.settings import SettingsError
 
 SINGLE = {
@@ -131,3 +132,33 @@ def test_secrets_do_not_show() -> None:
     with pytest.raises(SettingsError) as raised:
         loaded.storage("Other")
     assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("QueueAgeLmit", "AgeLimitMinutes"),
+        ("dryRun", "DryRun"),
+        ("MaxCapacity", "MaximumCapacity"),
+        ("ServiceBusConection__fullyQualifiedNamespace", "ServiceBusConnection"),
+    ],
+)
+def test_a_name_that_is_almost_a_setting_is_found_with_the_one_that_was_meant(
+    name: str, meant: str
+) -> None:
+    assert slips([name, "PATH", *SINGLE]) == {name.partition("__")[0]: meant}
+
+
+def test_names_of_azure_and_of_the_machine_are_left_alone() -> None:
+    of_azure = """FUNCTIONS_WORKER_RUNTIME FUNCTIONS_EXTENSION_VERSION WEBSITE_HOSTNAME
+    WEBSITE_CONTENTAZUREFILECONNECTIONSTRING APPSETTING_DryRun AzureWebJobsSecretStorageType
+    AzureWebJobs.metric_ingest.Disabled AzureFunctionsJobHost__logging__logLevel__default
+    AZURE_CLIENT_ID AzureWebJobsStorage__accountName WEBSITE_RUN_FROM_PACKAGE IDENTITY_ENDPOINT
+    MSI_SECRET CONTAINER_NAME ScmType RegionName HostName APPLICATIONINSIGHTS_CONNECTION_STRING
+    SCM_DO_BUILD_DURING_DEPLOYMENT PYTHON_ENABLE_WORKER_EXTENSIONS DOTNET_CLI_TELEMETRY_OPTOUT"""
+    of_machines = "PATH HOME USER SHELL LANG ProgramFiles CommonProgramFiles SystemDrive TEMP"
+    assert slips([*of_azure.split(), *of_machines.split(), "CosmosDbConnection"]) == {}
+
+
+def test_where_names_are_all_capitals_as_on_windows_nothing_is_a_slip() -> None:
+    assert slips(["DryRun", "DRYRUN", "WebhookUrl", "WEBHOOKURL"]) == {}

@@ -14,9 +14,11 @@ from shared.autoscaling import (
     HubMetric,
     Limits,
     Missing,
+    Observation,
     PlanCapacity,
     QueueAge,
     RateLimit,
+    Recommendation,
     Service,
     ServiceBusQueue,
     StorageQueue,
@@ -175,3 +177,21 @@ def test_an_age_limit_shorter_than_a_planning_step_is_refused(wrap: Any) -> None
     assert "goal.age_limit_minutes = 0.5: must be at least the step of 60 s" in found[0]
     assert "(PlanningStepSeconds) to at most 30" in found[0]
     assert problems([resource(policy=planned, goal=Goal(age_limit_minutes=1))]) == []
+
+
+def test_a_rule_that_asks_for_a_metric_nobody_declared_is_found_before_it_decides() -> None:
+    def mistyped(seen: Observation) -> Recommendation:
+        waiting = seen.window("backlog").latest
+        if waiting is None or waiting.value < 1000:
+            raise RuntimeError("what else goes wrong is not looked at")
+        return Recommendation(seen.window("finsihed").count, "counting")
+
+    declared = {"backlog": SOURCE, "finished": SOURCE}
+    (problem,) = problems([resource(policy=mistyped, metrics=declared)])
+    assert problem == (
+        "resource 'plan-1': policy: the rule raised UnknownMetric: 'finsihed' is not one of the "
+        "resource's metrics (backlog, finished)"
+    )
+    beside = any_of(Threshold("backlog", 100, 10), mistyped)
+    (problem,) = problems([resource(policy=beside, metrics=declared)])
+    assert "'finsihed' is not one of" in problem
