@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,3 +115,15 @@ def test_parameter_files_set_what_must_be_set_and_nothing_unknown(name: str) -> 
     params = FILES[INFRA / f"{name}.bicep"].of_kind("param")
     given = set(json.loads((INFRA / f"{name}.parameters.json").read_text())["parameters"])
     assert {p.name for p in params if not p.has_value} <= given <= {p.name for p in params}
+
+
+@pytest.mark.skipif(
+    shutil.which("bicep") is None,
+    reason="no Bicep compiler on this machine: it is in no package registry (docs/deployment.md)",
+)
+@pytest.mark.parametrize("name", ["main", "azd"])
+def test_the_compiler_has_nothing_to_say_where_there_is_one(name: str) -> None:
+    """Warnings of its linter count too."""
+    command = ["bicep", "build", "--stdout", str(INFRA / f"{name}.bicep")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
