@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import time
-import uuid
 from collections.abc import Callable, Sequence
 
 from shared import wiring_ingestion
@@ -20,7 +17,7 @@ from shared.ingestion.flows.balance import Balancer
 from shared.ingestion.flows.ingest import Line
 from shared.ingestion.flows.processor import Processor
 from shared.ingestion.flows.read_partition import PartitionReader
-from shared.ingestion.flows.serve import BackgroundReading
+from shared.ingestion.flows.serve import BackgroundReading, processor_name
 from shared.ingestion.model import Event, Stream
 from shared.ingestion.ports import Handler
 
@@ -36,7 +33,7 @@ class Runner:
     def __init__(self, handler_of: HandlerOf) -> None:
         self._handler_of = handler_of
         self._lines: dict[tuple[str, int], Line] = {}
-        self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.name = processor_name()
         settings, hub = wiring_ingestion.settings(), wiring_ingestion.connection()
         self.cycle_seconds = settings.balancing.cycle_seconds
         reader = PartitionReader(

@@ -2,181 +2,192 @@
 
 As the extension does, a checkpoint is written after each batch whether the function succeeded or
 not; only a retry policy holds a partition. None is written once the host stops or another has
-taken the partition over: such a batch is read again. Checkpoints and owners of partitions are
-blobs in the container of the real host, in its form.
+taken the partition over: such a batch is read again. Checkpoints are blobs in the container of the
+real host, in its form.
 
-Simpler than the real host: partitions are balanced by azure-eventhub's own client, with owner
-level 0; a batch is what has come, `minEventBatchSize` and `maxWaitTime` are not looked at.
+Unlike the real host, who reads which partition stands in the table ``Ownership`` and is decided by
+the app's own balancing, as in ``python -m shared.ingestion run``: each partition has a receiver of
+its own, whose owner level grows with each change of hands. A batch is what has come,
+`minEventBatchSize` and `maxWaitTime` are not looked at.
 
 Source: `EventHubListener.PartitionProcessor` of the Event Hubs extension.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 
-from azure.core.exceptions import ResourceExistsError
 from azure.eventhub import EventData
-from azure.eventhub.aio import EventHubConsumerClient, PartitionContext
-from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
-from azure.storage.blob.aio import ContainerClient
 
 from local.functions_host.app_settings import DEFAULT_CONNECTION as STORAGE
+from local.functions_host.errors import HostStartFailed
+from local.functions_host.event_hub_checkpoints import EventHubCheckpoints
 from local.functions_host.event_hub_invocation import (
     DEFAULT_GROUP,
     PartitionPlace,
     batch_invocation,
     event_invocation,
 )
+from local.functions_host.event_hub_reading import PartitionReading
 from local.functions_host.functions import Function
 from local.functions_host.logs import log_event
 from local.functions_host.retries import invoke_with_retries
 from local.functions_host.services import Services
 from local.functions_host.stopping import stops_within
 from local.functions_host.worker import Invocation
+from shared.adapters.event_hub_receiver import DeliverData, EventHubReceiver
+from shared.adapters.event_hubs import EventHubReader
+from shared.adapters.ingestion_table_owners import TableOwnershipStore
+from shared.connections import EventHubConnection, StorageConnection, event_hub_connection
+from shared.ingestion.balancing import BalancingTimes, Ownership
+from shared.ingestion.flows.balance import Balancer
+from shared.ingestion.flows.processor import Processor
+from shared.ingestion.flows.serve import processor_name, serve
 
 DEFAULT_CONNECTION = "EventHub"
-CONTAINER = "azure-webjobs-eventhub"
 START, END = "-1", "@latest"
 PAUSE_SECONDS = 2.0
 """After a failure to begin, before the next try."""
+RENEWALS = 3
+"""A lease is renewed when so great a part of its life is over."""
 
 
 class EventHubListener:
-    """Reads all partitions of a hub and runs the function on what comes."""
+    """Reads its share of the partitions of a hub and runs the function on what comes."""
 
     def __init__(self, services: Services, function: Function) -> None:
-        trigger, name = function.trigger, function.name
         settings = services.settings
-        connection = trigger.text("connection", DEFAULT_CONNECTION)
-        self._connection_string = settings.connection_string(connection, function=name)
-        self._storage = settings.connection_string(STORAGE, function=name)
+        self._hub = _connection(services, function)
+        self._group = function.trigger.text("consumerGroup") or DEFAULT_GROUP
+        storage = settings.connection_string(STORAGE, function=function.name)
         self._services = services
         self._options = services.config.event_hubs
         self._function = function
         self._stopping = asyncio.Event()
-        self._batches: dict[asyncio.Task[None], asyncio.Event] = {}
         self._uncheckpointed: dict[str, int] = {}
+        self._checkpoints = EventHubCheckpoints(storage, self._place)
+        self._owners = TableOwnershipStore(
+            StorageConnection(STORAGE, storage), self._hub.namespace, self._hub.hub, self._group
+        )
+        self._receiver = EventHubReceiver(
+            self._hub,
+            self._group,
+            self._options.max_event_batch_size,
+            prefetch=self._options.prefetch_count,
+        )
         self._loop: asyncio.Task[None] | None = None
+        self._reason = ""
 
     async def start(self) -> None:
         """Begin to read."""
         self._loop = asyncio.create_task(self._run(), name=f"event hub {self._function.name}")
 
     async def stop(self) -> None:
-        """Read no more and wait for the batches in work, without further retries."""
+        """Read no more, wait for the batches in work, without further retries, and give the
+        partitions to others."""
         self._stopping.set()
-        for given_up in self._batches.values():
-            given_up.set()
         if self._loop is not None:
             await self._loop
 
     async def _run(self) -> None:
         """Whatever breaks, begin again."""
-        while not self._stopping.is_set():
-            try:
-                await self._make_container()
-                await self._read()
-            except Exception as error:
-                self._log("receive_failed", repr(error))
-                await stops_within(self._stopping, PAUSE_SECONDS)
-
-    async def _read(self) -> None:
-        """Until the host stops; by then no batch runs any more."""
-        store = BlobCheckpointStore.from_connection_string(self._storage, CONTAINER)
-        async with store, self._client(store) as client:
-            reading = asyncio.create_task(
-                client.receive_batch(
-                    self._on_batch,
-                    on_error=self._on_error,
-                    max_batch_size=self._options.max_event_batch_size,
-                    prefetch=self._options.prefetch_count,
-                    starting_position=START if self._options.from_start else END,
-                )
-            )
-            stopping = asyncio.ensure_future(self._stopping.wait())
-            try:
-                await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
-                await asyncio.gather(*self._batches)
-                if reading.done():
-                    reading.result()
-            finally:
-                stopping.cancel()
-                await client.close()
-                reading.cancel()  # it sleeps until partitions are to be balanced again
-                await asyncio.gather(reading, return_exceptions=True)
-
-    def _client(self, store: BlobCheckpointStore) -> EventHubConsumerClient:
-        trigger = self._function.trigger
-        return EventHubConsumerClient.from_connection_string(
-            self._connection_string,
-            trigger.text("consumerGroup") or DEFAULT_GROUP,
-            eventhub_name=trigger.text("eventHubName"),
-            checkpoint_store=store,
-            load_balancing_interval=self._options.load_balancing_seconds,
-        )
-
-    async def _on_batch(self, context: PartitionContext, events: Sequence[EventData]) -> None:
-        """In a task of its own: the client cancels its own, closed or robbed of a partition."""
-        if not events or self._stopping.is_set():
-            return
-        given_up = asyncio.Event()
-        task = asyncio.create_task(self._process(context, events, given_up))
-        self._batches[task] = given_up
-        task.add_done_callback(self._batches.pop)
+        seconds = self._options.load_balancing_seconds
         try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            given_up.set()
-            raise
+            while not self._stopping.is_set():
+                try:
+                    await self._checkpoints.prepare()
+                    await serve(self._processor(), self._stopping, seconds)
+                except Exception as error:
+                    self._failed("receive_failed", repr(error))
+                    await stops_within(self._stopping, PAUSE_SECONDS)
+        finally:
+            await self._checkpoints.close()
+            await self._owners.close()
+
+    def _processor(self) -> Processor:
+        lifetime = self._options.ownership_expiration_seconds
+        balancer = Balancer(
+            processor_name(),
+            self._owners,
+            EventHubReader(self._hub, self._group),
+            _no_epoch,
+            BalancingTimes(lifetime / RENEWALS, lifetime),
+        )
+        return Processor(balancer, self._reading, time.monotonic, self._balanced)
+
+    def _reading(self, lease: Ownership) -> PartitionReading:
+        partition_id = lease.partition_id
+
+        async def receive(deliver: DeliverData) -> None:
+            done = await self._checkpoints.read_up_to(partition_id)
+            beginning = START if self._options.from_start else END
+            position = beginning if done is None else done
+            await self._receiver.receive_data(partition_id, position, lease.epoch, deliver)
+
+        async def process(events: Sequence[EventData], given_up: asyncio.Event) -> None:
+            await self._process(partition_id, events, given_up)
+
+        def failed(error: Exception) -> None:
+            self._failed("receive_failed", f"partition {partition_id}: {error!r}")
+
+        return PartitionReading(receive, process, failed, self._stopping)
 
     async def _process(
-        self, context: PartitionContext, events: Sequence[EventData], given_up: asyncio.Event
+        self, partition_id: str, events: Sequence[EventData], given_up: asyncio.Event
     ) -> None:
-        for invocation in self._invocations(context, events):
+        for invocation in self._invocations(partition_id, events):
             if not given_up.is_set():
                 await invoke_with_retries(
                     self._services.invoker, self._function, invocation, given_up
                 )
         if not given_up.is_set():
-            await self._checkpoint(context, events[-1])
+            await self._checkpoint(partition_id, events[-1])
 
-    def _invocations(
-        self, context: PartitionContext, events: Sequence[EventData]
-    ) -> list[Invocation]:
-        place = PartitionPlace(
-            context.fully_qualified_namespace,
-            context.eventhub_name,
-            context.consumer_group,
-            context.partition_id,
-        )
-        trigger = self._function.trigger
+    def _invocations(self, partition_id: str, events: Sequence[EventData]) -> list[Invocation]:
+        trigger, place = self._function.trigger, self._place(partition_id)
         if trigger.takes_many:
             return [batch_invocation(trigger, place, events)]
         return [event_invocation(trigger, place, event) for event in events]
 
-    async def _checkpoint(self, context: PartitionContext, event: EventData) -> None:
-        batches = self._uncheckpointed.get(context.partition_id, 0) + 1
+    def _place(self, partition_id: str) -> PartitionPlace:
+        return PartitionPlace(self._hub.namespace, self._hub.hub, self._group, partition_id)
+
+    async def _checkpoint(self, partition_id: str, event: EventData) -> None:
+        batches = self._uncheckpointed.get(partition_id, 0) + 1
         due = batches >= self._options.batch_checkpoint_frequency
-        self._uncheckpointed[context.partition_id] = 0 if due else batches
+        self._uncheckpointed[partition_id] = 0 if due else batches
         if not due:
             return
         try:
-            await context.update_checkpoint(event)
+            await self._checkpoints.write(partition_id, event)
         except Exception as error:  # the next batch writes a later one
-            self._log("checkpoint_failed", f"partition {context.partition_id}: {error!r}")
+            self._failed("checkpoint_failed", f"partition {partition_id}: {error!r}")
 
-    async def _on_error(self, context: PartitionContext | None, error: Exception) -> None:
-        where = "" if context is None else f"partition {context.partition_id}: "
-        self._log("receive_failed", f"{where}{error!r}")
+    def _balanced(self, reason: str) -> None:
+        """The same reason over and over is said once."""
+        if reason != self._reason:
+            self._log(logging.INFO, "balancing", reason)
+        self._reason = reason
 
-    async def _make_container(self) -> None:
-        async with ContainerClient.from_connection_string(self._storage, CONTAINER) as container:
-            try:
-                await container.create_container()
-            except ResourceExistsError:
-                return
+    def _failed(self, action: str, reason: str) -> None:
+        self._log(logging.WARNING, action, reason)
 
-    def _log(self, action: str, reason: str) -> None:
+    def _log(self, level: int, action: str, reason: str) -> None:
         name = self._function.name
-        log_event(logging.WARNING, action, f"{name}: {reason}", function=name)
+        log_event(level, action, f"{name}: {reason}", function=name)
+
+
+def _connection(services: Services, function: Function) -> EventHubConnection:
+    trigger = function.trigger
+    name = trigger.text("connection", DEFAULT_CONNECTION)
+    string = services.settings.connection_string(name, function=function.name)
+    found = event_hub_connection({name: string}, name, trigger.text("eventHubName"))
+    if not isinstance(found, EventHubConnection):
+        raise HostStartFailed(f"function {function.name}: {found or f'{name} is empty'}")
+    return found
+
+
+async def _no_epoch(_partition_id: str) -> int:
+    """Checkpoints of the trigger have none; the owners' rows alone count."""
+    return 0

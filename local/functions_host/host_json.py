@@ -52,6 +52,7 @@ class EventHubOptions:
     prefetch_count: int = 300
     batch_checkpoint_frequency: int = 1
     load_balancing_seconds: float = 10.0
+    ownership_expiration_seconds: float = 30.0
     from_start: bool = True
 
 
@@ -126,7 +127,12 @@ def _service_bus(reader: JsonReader) -> ServiceBusOptions:
 
 def _event_hubs(reader: JsonReader) -> EventHubOptions:
     section = "extensions.eventHubs"
-    balancing = reader.parsed(f"{section}.loadBalancingUpdateInterval", parse_time_span, "00:00:10")
+    interval = f"{section}.loadBalancingUpdateInterval"
+    balancing = reader.parsed(interval, parse_time_span, "00:00:10")
+    lifetime = f"{section}.partitionOwnershipExpirationInterval"
+    expiration = reader.parsed(lifetime, parse_time_span, "00:00:30")
+    if expiration < 2 * balancing:
+        reader.mistakes.append(f"{lifetime} is {expiration}, expected twice {interval} or more")
     return EventHubOptions(
         max_event_batch_size=reader.whole(f"{section}.maxEventBatchSize", 100, (1, 10_000)),
         prefetch_count=reader.whole(f"{section}.prefetchCount", 300, (1, 10_000)),
@@ -134,6 +140,7 @@ def _event_hubs(reader: JsonReader) -> EventHubOptions:
             f"{section}.batchCheckpointFrequency", 1, (1, 10_000)
         ),
         load_balancing_seconds=balancing.total_seconds(),
+        ownership_expiration_seconds=expiration.total_seconds(),
         from_start=reader.parsed(f"{section}.initialOffsetOptions.type", _is_start, "fromStart"),
     )
 

@@ -19,6 +19,7 @@ from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.model import Event
 
 Deliver = Callable[[Sequence[Event]], Awaitable[None]]
+DeliverData = Callable[[Sequence[EventData]], Awaitable[None]]
 FROM_THE_START = "-1"
 CLOSE_SECONDS_MAX = 10
 
@@ -32,11 +33,26 @@ class EventHubReceiver:
     batch_max: int = 300
     wait_seconds: float = 5
     """An empty batch is delivered after so long without an event."""
+    prefetch: int = 300
 
     async def receive(
         self, partition_id: str, after: int | None, epoch: int, deliver: Deliver
     ) -> None:
-        """See PartitionReceiver. Closing takes the client up to a second or two."""
+        """See PartitionReceiver."""
+
+        async def deliver_events(batch: Sequence[EventData]) -> None:
+            await deliver([to_event(data) for data in batch])
+
+        position = FROM_THE_START if after is None else after
+        await self.receive_data(partition_id, position, epoch, deliver_events)
+
+    async def receive_data(
+        self, partition_id: str, position: int | str, epoch: int, deliver: DeliverData
+    ) -> None:
+        """The client's own events behind a number or place, otherwise like ``receive``.
+
+        Closing takes the client up to a second or two.
+        """
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         client = consumer_client(self.connection, self.consumer_group, 0)
         receiving = asyncio.create_task(
@@ -45,10 +61,10 @@ class EventHubReceiver:
                 on_error=_reporting(partition_id, failed),
                 partition_id=partition_id,
                 owner_level=epoch,
-                starting_position=FROM_THE_START if after is None else after,
+                starting_position=position,
                 max_batch_size=self.batch_max,
                 max_wait_time=self.wait_seconds,
-                prefetch=self.batch_max,
+                prefetch=self.prefetch,
             )
         )
         receiving.add_done_callback(lambda ended: _fail(failed, _ending(ended)))
@@ -61,13 +77,13 @@ class EventHubReceiver:
 
 
 def _delivering(
-    deliver: Deliver, failed: asyncio.Future[None]
+    deliver: DeliverData, failed: asyncio.Future[None]
 ) -> Callable[[Any, list[EventData]], Awaitable[None]]:
     async def on_batch(_context: Any, batch: list[EventData]) -> None:
         if failed.done():
             return
         try:
-            await deliver([to_event(data) for data in batch])
+            await deliver(batch)
         except Exception as error:
             _fail(failed, error)
 

@@ -51,7 +51,7 @@ class Fleet:
 
     def start(self) -> Runner:
         runner, stopping = Runner(handler_of), asyncio.Event()
-        task = asyncio.create_task(serve(runner.processor, stopping, 0.2, lambda: 1))
+        task = asyncio.create_task(serve(runner.processor, stopping, 0.2))
         self.running.append((runner, stopping, task))
         return runner
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,9 +31,11 @@ from local.amqp.administration import ServiceBusStandIn, service_bus
 from local.amqp.model.properties import HubProperties, QueueProperties
 from local.azurite import Azurite
 from local.functions_host import Counts, FunctionsHost
-from local.functions_host.event_hub_listener import CONTAINER
+from local.functions_host.event_hub_checkpoints import CONTAINER
 from local.system import APP_DIR, declare_entities
 from shared import wiring
+from shared.adapters.ingestion_table_owners import TableOwnershipStore
+from shared.connections import StorageConnection
 from shared.messaging.periods import Period
 from shared.messaging.processing import schedule_processing
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
@@ -40,6 +43,7 @@ from tests.local.polling import POLL_SECONDS, until
 
 pytestmark = LEAVES_SOCKETS_OPEN
 
+ROOT = Path(__file__).parents[2]
 APP = Path(__file__).parent / "messaging_app"
 SECONDS_MAX = 30.0
 LISTENING = ("plain", "session", "subscribed", "kept", "many", "one")
@@ -60,16 +64,35 @@ class Sample:
     @asynccontextmanager
     async def running(self, *functions: str) -> AsyncIterator[Any]:
         """The app with these of its functions only; its module."""
-        settings = {
+        async with FunctionsHost(APP, settings=self._settings(*functions)) as host:
+            self.host = host
+            yield sys.modules["function_app"]
+
+    def _settings(self, *functions: str) -> dict[str, str]:
+        others = [name for name in LISTENING if name not in functions]
+        return {
             "AzureWebJobsStorage": self.azurite.connection_string,
             "Bus": self.bus.connection_string,
             "PlainQueue": self.plain_queue,
+            **{f"AzureWebJobs.{name}.Disabled": "true" for name in others},
         }
-        others = [name for name in LISTENING if name not in functions]
-        settings |= {f"AzureWebJobs.{name}.Disabled": "true" for name in others}
-        async with FunctionsHost(APP, settings=settings) as host:
-            self.host = host
-            yield sys.modules["function_app"]
+
+    def process(self, stack: AsyncExitStack, folder: Path) -> subprocess.Popen[bytes]:
+        """A host of its own, on the hub alone; killed in the end."""
+        command = [sys.executable, "-m", "local.functions_host", "--app", str(APP), "--port", "0"]
+        log = ["--log", str(folder / f"{uuid.uuid4().hex}.log")]
+        environ = {"PATH": "", **self._settings("many")}
+        process = subprocess.Popen(
+            [*command, *log], cwd=ROOT, env=environ, stdout=subprocess.DEVNULL
+        )
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        return process
+
+    def owners(self) -> TableOwnershipStore:
+        storage = StorageConnection("Storage", self.azurite.connection_string)
+        namespace = f"127.0.0.1:{self.bus.amqp.port}"
+        return TableOwnershipStore(storage, namespace, "telemetry", "$Default")
 
     async def send(self, queue: str, *bodies: str | dict[str, Any], **properties: Any) -> None:
         messages = [ServiceBusMessage(_text(body), **properties) for body in bodies]
@@ -251,6 +274,36 @@ class TestEventHubs:
         await sample.publish(b"d")
         async with sample.running("one") as app:
             assert await note_of(app, "one", 1) == ["d"]
+
+    async def test_two_hosts_share_the_partitions_and_one_takes_over_from_a_killed_one(
+        self, sample: Sample, tmp_path: Path
+    ) -> None:
+        async with AsyncExitStack() as stack:
+            owners = sample.owners()
+            stack.push_async_callback(owners.close)
+            hosts = {each.pid: each for each in [sample.process(stack, tmp_path) for _ in "ab"]}
+
+            async def held() -> dict[str, int]:
+                """The process that reads each partition."""
+                rows = (await owners.owners()).rows
+                return {each.partition_id: int(each.owner.split("-")[-2]) for each in rows}
+
+            async def owned_by(pids: Collection[int]) -> None:
+                deadline = time.monotonic() + SECONDS_MAX
+                while sorted((found := await held()).values()) != sorted(pids):
+                    assert time.monotonic() < deadline, f"{found} instead of {pids}"
+                    await asyncio.sleep(POLL_SECONDS)
+
+            await owned_by(hosts)
+            for partition in "01":
+                await sample.publish(b"a", partition=partition)
+            await sample.has_checkpoints({"telemetry/$default/0": "0", "telemetry/$default/1": "0"})
+            killed, survivor = hosts
+            hosts[killed].kill()
+            for partition in "01":
+                await sample.publish(b"b", partition=partition)
+            await owned_by([survivor] * 2)
+            await sample.has_checkpoints({"telemetry/$default/0": "1", "telemetry/$default/1": "1"})
 
 
 def retries(app: Any) -> list[int]:

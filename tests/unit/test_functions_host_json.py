@@ -57,6 +57,7 @@ def test_every_setting_is_read() -> None:
         "prefetchCount": 20,
         "batchCheckpointFrequency": 5,
         "loadBalancingUpdateInterval": "00:00:30",
+        "partitionOwnershipExpirationInterval": "00:02:00",
         "initialOffsetOptions": {"type": "fromEnd"},
     }
     extensions = {
@@ -70,7 +71,7 @@ def test_every_setting_is_read() -> None:
     assert parse_host_json(document) == HostConfig(
         queues=QueueOptions(32, 4, 2, 30, 2.0, MessageEncoding.NONE),
         service_bus=ServiceBusOptions(2, 3, False, 60.0, 20.0),
-        event_hubs=EventHubOptions(10, 20, 5, 30.0, from_start=False),
+        event_hubs=EventHubOptions(10, 20, 5, 30.0, 120.0, from_start=False),
         retry=RetryPolicy(FIXED_DELAY, 2, 3.0),
         route_prefix="v1",
         function_timeout_seconds=600.0,
@@ -105,7 +106,11 @@ def test_mistakes_are_reported_together() -> None:
             {
                 "functionTimeout": 5,
                 "retry": {"strategy": "hope"},
-                "extensions": {"queues": queues, "serviceBus": {"autoCompleteMessages": "yes"}},
+                "extensions": {
+                    "queues": queues,
+                    "serviceBus": {"autoCompleteMessages": "yes"},
+                    "eventHubs": {"loadBalancingUpdateInterval": "00:00:20"},
+                },
             }
         )
     for expected in (
@@ -115,6 +120,7 @@ def test_mistakes_are_reported_together() -> None:
         "functionTimeout: 5 is not a text",
         "retry.strategy: 'hope' is neither fixedDelay nor exponentialBackoff",
         "extensions.serviceBus.autoCompleteMessages is 'yes', expected true or false",
+        "extensions.eventHubs.partitionOwnershipExpirationInterval is 0:00:30, expected twice",
     ):
         assert expected in str(caught.value)
 

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import importlib
 import logging
-import random
 import signal
 import sys
 from pathlib import Path
@@ -17,8 +16,6 @@ from shared.ingestion.flows.serve import serve
 from shared.settings import SettingsError
 from shared.settings_ingestion import EVENT_HUB
 from shared.wiring_runner import HandlerOf, Runner
-
-JITTER = 0.2
 
 
 def add(commands: Any) -> None:
@@ -50,12 +47,8 @@ async def main(options: argparse.Namespace) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
     logging.info("[started] %s", runner.name)
-    await serve(runner.processor, stopping, runner.cycle_seconds, _jitter)
+    await serve(runner.processor, stopping, runner.cycle_seconds)
     logging.info("[stopped] %s", runner.name)
-
-
-def _jitter() -> float:
-    return random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - not for secrets
 
 
 def _handler(name: str | None) -> HandlerOf:

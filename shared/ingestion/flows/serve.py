@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+import socket
+import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -13,6 +17,11 @@ ENDING_SECONDS_MAX = 20
 """What does not end in time is left behind: the epoch keeps it from doing harm."""
 CLAIMING_SECONDS = 1.0
 """Between two cycles while there is still something to claim: one a cycle, but soon."""
+
+
+def processor_name() -> str:
+    """A name of its own for each processor, by which people find where it runs."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 class BackgroundReading:
@@ -33,16 +42,18 @@ class BackgroundReading:
         await asyncio.wait([self._task], timeout=ENDING_SECONDS_MAX)
 
 
+def about_one() -> float:
+    """Never the same, so that processors do not go in step."""
+    return random.uniform(0.8, 1.2)  # noqa: S311 - not for secrets
+
+
 async def serve(
     processor: Processor,
     stopping: asyncio.Event,
     cycle_seconds: float,
-    jitter: Callable[[], float],
+    jitter: Callable[[], float] = about_one,
 ) -> None:
-    """Cycle until ``stopping`` is set, then stop reading and give everything up.
-
-    ``jitter`` is about 1 and never the same, so that processors do not go in step.
-    """
+    """Cycle until ``stopping`` is set, then stop reading and give everything up."""
     try:
         while not stopping.is_set():
             claimed = await processor.cycle()
