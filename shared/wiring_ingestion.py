@@ -59,8 +59,9 @@ def stream(partition_id: str) -> Stream:
     return Stream(hub.namespace, hub.hub, settings().consumer_group, partition_id)
 
 
+@cache
 def line(partition_id: str) -> Line:
-    """All that a batch of this partition passes through."""
+    """All that a batch of this partition passes through. It remembers what it wrote last."""
     of = stream(partition_id)
     return line_of(of, Writer(instance()), handler(of))
 
@@ -240,6 +241,7 @@ async def close() -> None:
         if adapter.cache_info().currsize:
             await adapter().close()
     for cached in (
+        line,
         instance,
         retry,
         hub,

@@ -10,14 +10,17 @@ import sqlite3
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from azure.data.tables.aio import TableClient
 
 from bench.ingestion_rig import (
     consumer,
     events,
+    handle,
     new_stream,
     planned,
     sqlite_store,
@@ -27,17 +30,28 @@ from bench.ingestion_rig import (
 from bench.lean_transport import lean_transport
 from bench.measurement import Measurement
 from bench.repeats import medians
+from shared.adapters.ingestion_sql_schema import metadata
+from shared.adapters.ingestion_sql_writing import insert_effects
 from shared.adapters.ingestion_table import TABLE_NAME, TableIngestionStore
 from shared.adapters.ingestion_table_rows import checkpoint_row, commit_rows
+from shared.adapters.sql import Sql
 from shared.connections import StorageConnection
 from shared.ingestion.flows.process_batch import run
 from shared.ingestion.model import Commit, Event, Stream
 from shared.ingestion.ports import IngestionStore
 
+T = TypeVar("T")
+Clock = Callable[[], float]
+Work = Callable[[], Awaitable[None]]
+
 BATCH = 100
 TABLE_BATCH = 99
 """With the checkpoint's row as many as a transaction takes."""
 PLANNED = "baseline: the same transactions by the store alone, planned before the clock runs"
+CPU = f"CPU time, which other processes do not disturb; {PLANNED}"
+UNGUARDED = f"handler and rows, a transaction a batch, no checkpoint, no account; {PLANNED}"
+PARTITIONS = 4
+AT_ONCE = f"{PARTITIONS} partitions at a time; {PLANNED}"
 DRIVER = "baseline: the same rows by the driver alone, in one transaction a batch"
 COUNTS = (1_000, 10_000, 100_000)
 COST_EVENTS = 2_000
@@ -59,17 +73,41 @@ def measure(
 async def _sqlite(repeats: int, batches: int) -> list[Measurement]:
     async with sqlite_store() as (store, path):
         await store.load(new_stream())  # the tables are made by whoever comes first
-        guarded, alone, driver = await medians(
+        bare = Sql(f"sqlite:///{path}", metadata)
+        rate = partial(_rate, batches=batches)
+        cpu = time.process_time
+        found = await medians(
             [
-                lambda: _guarded(store, batches, BATCH),
-                lambda: _alone(store, batches, BATCH),
+                lambda: rate(_guarded, store),
+                lambda: rate(_alone, store),
+                lambda: rate(_unguarded, bare),
                 lambda: _by_driver(path, batches),
+                lambda: rate(_guarded, store, clock=cpu),
+                lambda: rate(_alone, store, clock=cpu),
+                lambda: rate(_guarded, store, partitions=PARTITIONS),
+                lambda: rate(_alone, store, partitions=PARTITIONS),
             ],
             repeats=repeats,
         )
+        await bare.close()
+    guarded, alone, unguarded, driver, guarded_cpu, alone_cpu, guarded_many, alone_many = found
     return [
         Measurement(
             "ingestion_stores.sqlite", guarded, "events/s", alone, "≥ 40,000; ratio ≥ 0.8", PLANNED
+        ),
+        Measurement(
+            "ingestion_stores.sqlite_partitions",
+            guarded_many,
+            "events/s",
+            alone_many,
+            "≥ 40,000; ratio ≥ 0.8",
+            AT_ONCE,
+        ),
+        Measurement(
+            "ingestion_stores.sqlite_cpu", 1e6 / guarded_cpu, "µs/event", 1e6 / alone_cpu, "", CPU
+        ),
+        Measurement(
+            "ingestion_stores.sqlite_unguarded", unguarded, "events/s", alone, "", UNGUARDED
         ),
         Measurement("ingestion_stores.sqlite_store", alone, "events/s", driver, "", DRIVER),
     ]
@@ -80,8 +118,8 @@ async def _tables(repeats: int, batches: int) -> list[Measurement]:
         await write_all(store, new_stream(), planned([events(1)], store.limits))
         guarded, alone, commit_ms, bare_ms = await medians(
             [
-                lambda: _guarded(store, batches, TABLE_BATCH),
-                lambda: _alone(store, batches, TABLE_BATCH),
+                lambda: _rate(_guarded, store, batches, TABLE_BATCH),
+                lambda: _rate(_alone, store, batches, TABLE_BATCH),
                 lambda: _commit_ms(store, batches),
                 lambda: _transaction_ms(connection, batches),
             ],
@@ -94,20 +132,50 @@ async def _tables(repeats: int, batches: int) -> list[Measurement]:
     ]
 
 
-async def _guarded(store: IngestionStore, batches: int, size: int) -> float:
-    """Events a second through the whole flow."""
+def _guarded(store: IngestionStore, batches: int, size: int) -> Work:
+    """The whole flow."""
     each, reader = _batches(batches, size), consumer(store, new_stream())
 
     async def work() -> None:
         for batch in each:
             await run(batch, reader)
 
-    return batches * size / await _seconds(work)
+    return work
 
 
-async def _alone(store: IngestionStore, batches: int, size: int) -> float:
+def _alone(store: IngestionStore, batches: int, size: int) -> Work:
+    """The transactions that the flow would write."""
     commits, stream = planned(_batches(batches, size), store.limits), new_stream()
-    return batches * size / await _seconds(lambda: write_all(store, stream, commits))
+    return lambda: write_all(store, stream, commits)
+
+
+def _unguarded(sql: Sql, batches: int, size: int) -> Work:
+    """What a consumer does that leaves its account to the host: through the same handler and
+    library, the same rows."""
+    stream, each = new_stream(), _batches(batches, size)
+
+    async def work() -> None:
+        for batch in each:
+            made = [await handle(event) for event in batch]
+            await sql.write(partial(insert_effects, stream=stream, made=made))
+
+    return work
+
+
+async def _rate(
+    make: Callable[[T, int, int], Work],
+    of: T,
+    batches: int,
+    size: int = BATCH,
+    *,
+    partitions: int = 1,
+    clock: Clock = time.perf_counter,
+) -> float:
+    """Events a second, over so many partitions at a time."""
+    each = [make(of, batches // partitions, size) for _ in range(partitions)]
+    began = clock()
+    await asyncio.gather(*[work() for work in each])
+    return batches // partitions * partitions * size / (clock() - began)
 
 
 async def _by_driver(path: Path, batches: int) -> float:
@@ -121,13 +189,12 @@ async def _by_driver(path: Path, batches: int) -> float:
     connection = sqlite3.connect(path.with_name("bare.db"), isolation_level=None)
     connection.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; {CREATE}")
 
-    async def work() -> None:
-        for batch in rows:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.executemany("INSERT INTO Bare VALUES (?, ?, ?, ?, ?, ?)", batch)
-            connection.execute("COMMIT")
-
-    seconds = await _seconds(work)
+    began = time.perf_counter()
+    for batch in rows:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("INSERT INTO Bare VALUES (?, ?, ?, ?, ?, ?)", batch)
+        connection.execute("COMMIT")
+    seconds = time.perf_counter() - began
     connection.execute("DROP TABLE Bare")
     connection.close()
     return batches * BATCH / seconds
@@ -199,10 +266,10 @@ def _chunks(of: Sequence[Event], size: int) -> list[list[Event]]:
     return [list(of[start : start + size]) for start in range(0, len(of), size)]
 
 
-async def _seconds(work: Callable[[], Awaitable[None]]) -> float:
-    began = time.perf_counter()
+async def _seconds(work: Callable[[], Awaitable[None]], clock: Clock = time.perf_counter) -> float:
+    began = clock()
     await work()
-    return time.perf_counter() - began
+    return clock() - began
 
 
 if __name__ == "__main__":

@@ -27,10 +27,9 @@ from shared.adapters.ingestion_sql_schema import (
     server_now,
 )
 from shared.adapters.ingestion_sql_writing import (
-    commit_rows,
-    effect_rows,
     end_dead_letter,
-    insert_rows,
+    insert_commit,
+    insert_effects,
     move_checkpoint,
     of_stream,
     where_stream,
@@ -89,7 +88,7 @@ class SqlIngestionStore:
 
         def work(connection: Connection) -> datetime:
             at = move_checkpoint(connection, stream, saved.version, commit.checkpoint)
-            insert_rows(connection, commit_rows(stream, commit))
+            insert_commit(connection, stream, commit)
             self._join(connection, stream, commit.effects)
             return at
 
@@ -138,7 +137,7 @@ class SqlIngestionStore:
 
         def work(connection: Connection) -> None:
             end_dead_letter(connection, stored)
-            insert_rows(connection, effect_rows(stored.stream, [effect]))
+            insert_effects(connection, stored.stream, [effect])
             self._join(connection, stored.stream, [effect])
 
         await self._sql.write(work)

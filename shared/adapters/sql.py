@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import copy_context
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, MetaData, create_engine, event, make_url
@@ -42,13 +45,35 @@ async def in_thread(work: Callable[[], T]) -> T:
     return await asyncio.to_thread(work)
 
 
+class OneThread:
+    """One piece of work after the other, in a thread of its own.
+
+    SQLite has one writer at a time. Who waits for another in the same process waits here: SQLite
+    itself would let it sleep, ask again, and sleep for longer.
+    """
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite-writer")
+
+    async def __call__(self, work: Callable[[], T]) -> T:
+        loop, context = asyncio.get_running_loop(), copy_context()
+        return await loop.run_in_executor(self._executor, partial(context.run, work))
+
+    def close(self) -> None:
+        """What was begun goes on to its end."""
+        self._executor.shutdown(wait=False)
+
+
 class Sql:
     """A database with the tables of all ``metadata``, which are made where they are missing."""
 
-    def __init__(self, url: str, *metadata: MetaData, run: Run = in_thread) -> None:
+    def __init__(self, url: str, *metadata: MetaData, run: Run | None = None) -> None:
         self.engine = _engine(url)
         self._metadata = metadata
-        self._run = run
+        self._run = run or in_thread
+        self._turns = OneThread()
+        one_writer = self.engine.dialect.name == "sqlite"
+        self._run_writing: Run = run or (self._turns if one_writer else in_thread)
         self._reading = _reading(self.engine)
         # The one connection to a database in memory would mix up transactions.
         alone = isinstance(self.engine.pool, StaticPool)
@@ -65,9 +90,10 @@ class Sql:
 
         Raises what the work raises, and StoreUnavailable.
         """
-        return await self._run(lambda: self._work(self.engine, work))
+        return await self._run_writing(lambda: self._work(self.engine, work))
 
     async def close(self) -> None:
+        self._turns.close()
         await self._run(self.engine.dispose)
 
     def _work(self, engine: Engine, work: Callable[[Connection], T]) -> T:

@@ -18,6 +18,9 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 ROW_OVERHEAD_BYTES = 1024
 """Keys, names of properties and headers that a row costs on the wire besides text and body."""
 
+CHARACTER_BYTES_MAX = 12
+"""Of any character as escaped JSON: two escapes of six for what is beyond Unicode's first plane."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -196,9 +199,8 @@ def message_id(stream: Stream, sequence: int, index: int | None = None) -> str:
 
 
 def _text_bytes_max(text: str) -> int:
-    """As escaped JSON: two bytes for a quote, two escapes of six for what is beyond Unicode's
-    first plane."""
-    return len(text) * (2 if text.isascii() else 12)
+    """As escaped JSON: of ASCII two bytes, for a quote."""
+    return len(text) * (2 if text.isascii() else CHARACTER_BYTES_MAX)
 
 
 def _stored_bytes_max(text: str) -> int:

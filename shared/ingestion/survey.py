@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shared.ingestion.errors import StreamRecreated
@@ -36,11 +36,19 @@ def begin(first: Event) -> Checkpoint:
     return Checkpoint(first.sequence, first.sequence - 1, "", first.enqueued_at)
 
 
-def survey(checkpoint: Checkpoint, events: Iterable[Event]) -> Survey:
+def follows(checkpoint: Checkpoint, events: Sequence[Event]) -> bool:
+    """Whether the events are the very next ones, in order, with none left out: mostly they are."""
+    first = checkpoint.sequence + 1
+    return [event.sequence for event in events] == list(range(first, first + len(events)))
+
+
+def survey(checkpoint: Checkpoint, events: Sequence[Event]) -> Survey:
     """Sort the events against the checkpoint, whatever their order and however often they came.
 
     Raises StreamRecreated where an event has an old number and a new time: a replay cannot have.
     """
+    if follows(checkpoint, events):
+        return Survey(tuple(events), (), 0)
     by_sequence: dict[int, Event] = {}
     count = 0
     for event in events:
@@ -60,7 +68,7 @@ def survey(checkpoint: Checkpoint, events: Iterable[Event]) -> Survey:
 
 def holes(events: Sequence[Event], within: Span) -> tuple[Span, ...]:
     """The numbers within the span that no event has; events by number, none outside the span."""
-    return tuple(_holes(events, within))
+    return () if len(events) == within.count else tuple(_holes(events, within))
 
 
 def _holes(events: Sequence[Event], within: Span) -> Iterator[Span]:

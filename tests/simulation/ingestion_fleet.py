@@ -70,6 +70,7 @@ class Instance:
     skew: timedelta
     tasks: list[Task] = field(default_factory=list)
     asleep_until: datetime = NOW
+    consumers: dict[tuple[str, int], Consumer] = field(default_factory=dict)
 
 
 class Store(MemoryIngestionStore):
@@ -371,7 +372,20 @@ class World:
         return saved.checkpoint.epoch if saved.checkpoint else 0
 
     async def _process(self, instance: Instance, events: Sequence[Event], lease: Ownership) -> None:
-        consumer = Consumer(
+        consumer = self._consumer(instance, lease)
+        await run(events, consumer)
+        with failing_as(ConnectionError("queue")):
+            await outbox.drain(consumer.stream, self.store, self, limit=20)
+
+    def _consumer(self, instance: Instance, lease: Ownership) -> Consumer:
+        """A process keeps what it made for a lease, and with it what it remembers."""
+        key = lease.partition_id, lease.epoch
+        if key not in instance.consumers:
+            instance.consumers[key] = self._new_consumer(instance, lease)
+        return instance.consumers[key]
+
+    def _new_consumer(self, instance: Instance, lease: Ownership) -> Consumer:
+        return Consumer(
             stream_of(lease.partition_id),
             Writer(instance.name, lease.epoch),
             self.store,
@@ -382,9 +396,6 @@ class World:
             lambda: f"tx{next(self.txids)}",
             self.limits,
         )
-        await run(events, consumer)
-        with failing_as(ConnectionError("queue")):
-            await outbox.drain(consumer.stream, self.store, self, limit=20)
 
     async def _handle(self, event: Event, partition_id: str) -> Effect:
         with failing_as(DependencyDown("handler")):

@@ -147,6 +147,7 @@ class World:
         self.positions = dict.fromkeys(PARTITIONS, 0)
         self.owners = dict.fromkeys(PARTITIONS, self.instances[0])
         self.watch = TailWatch(one_by_one)
+        self.lines: dict[tuple[str, str], Line] = {}
         self.counts: Counter[str] = Counter()
 
     def clock(self) -> datetime:
@@ -175,6 +176,13 @@ class World:
         self.told.append(breaker.epoch)
 
     def line(self, partition_id: str, guard: BreakerGuard) -> Line:
+        """An instance keeps its lines, and with them what it remembers."""
+        key = partition_id, guard.instance
+        if key not in self.lines:
+            self.lines[key] = self._line(partition_id, guard)
+        return self.lines[key]
+
+    def _line(self, partition_id: str, guard: BreakerGuard) -> Line:
         consumer = Consumer(
             stream_of(partition_id),
             Writer(guard.instance),

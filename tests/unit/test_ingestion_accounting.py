@@ -304,3 +304,22 @@ def test_every_number_is_accounted_for_exactly_once(
     assert standing.sequence == last
     assert found.replayed + len(found.fresh) == len(batch)
     assert survey(standing, found.fresh).fresh == ()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "x" * 60, "é" * 40]), st.integers(0, 2)), min_size=1),
+    st.integers(4, 100),
+    st.integers(10_000, 100_000),
+    st.booleans(),
+)
+def test_a_batch_that_is_planned_as_a_whole_is_planned_as_event_by_event(
+    shapes: list[tuple[str, int]], rows_max: int, size_bytes_max: int, begins: bool
+) -> None:
+    outcomes = [
+        replace(sending(n, messages, text), value=text or None)
+        for n, (text, messages) in enumerate(shapes, 5)
+    ]
+    previous = None if begins else checkpoint(4)
+    limits = CommitLimits(rows_max, size_bytes_max, row_bytes_max=size_bytes_max // 2)
+    by_one = plan(previous, reversed(outcomes), limits=limits)
+    assert plan(previous, outcomes, limits=limits) == by_one

@@ -13,7 +13,7 @@ from shared.ingestion.accounting import Writer
 from shared.ingestion.errors import NotThere, StoreUnavailable
 from shared.ingestion.flows.process_batch import Consumer, run
 from shared.ingestion.flows.replay import Stretch, replay, side_stream, silent
-from shared.ingestion.model import Effect, Event, OutboxMessage, Stream, message_id
+from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
 from shared.ingestion.ports import Saved
 from tests.builders import NOW
 from tests.simulation.ingestion_fleet import once, one_by_one
@@ -114,16 +114,16 @@ class BreaksOff(MemoryIngestionStore):
 
     left = 2
 
-    async def load(self, stream: Stream) -> Saved:
+    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
         if stream == SIDE and self.left == 0:
             raise StoreUnavailable("gone")
         self.left -= stream == SIDE
-        return await super().load(stream)
+        return await super().commit(stream, saved, commit)
 
 
 async def test_the_same_name_goes_on_where_it_stopped(rig: Rig) -> None:
     broken = BreaksOff(lambda: NOW)
-    rig.store, broken.left = broken, 4
+    rig.store, broken.left = broken, 2
     with pytest.raises(StoreUnavailable):
         await replay(rig.consumer(), Stretch(first=3), None)
     done = len(broken.rows[SIDE].effects)

@@ -3,23 +3,43 @@
 1. Read the checkpoint, skip what it covers. 2. Read back what is missing; what the hub no longer
 has is a gap. 3. Handle the events. 4. Commit prefix by prefix, each under the version that was
 read. Who loses that race starts again, with the outcomes that it has already.
+
+A reader whose own commit came last has no need to read: it remembers what it wrote, and goes on
+from there where the batch is the very next one. Had anybody else written since, the commit is
+refused like any that lost a race.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from shared.ingestion.accounting import CommitLimits, Fate, Writer, fate, plan_commits
 from shared.ingestion.errors import AccountingBroken, CommitRefused, StoreUnavailable
 from shared.ingestion.flows.settle import Settled, settle
-from shared.ingestion.model import Checkpoint, Commit, Event, Gap, Stream
+from shared.ingestion.model import Checkpoint, Commit, DeadLetter, Event, Gap, Stream
 from shared.ingestion.ports import Handler, HubReader, IngestionStore, Retrying, Saved, Together
-from shared.ingestion.survey import Span, begin, holes, survey, tail
+from shared.ingestion.survey import Span, begin, follows, holes, survey, tail
 
 RACES_MAX = 10
 """Races lost in a row before the batch goes back to the host."""
 LOST_REPLIES_MAX = 5
+
+
+@dataclass(slots=True)
+class Remembered:
+    """A stream's checkpoint as this reader's last commit left it; nothing after a failure."""
+
+    saved: Saved | None = None
+
+    def take(self, events: Sequence[Event]) -> Saved | None:
+        """What the batch goes on from; None where it does not follow, for then it is to be seen
+        what stands: events may have come again, or the hub been made anew."""
+        saved, self.saved = self.saved, None
+        if not events or saved is None or saved.checkpoint is None:
+            return None
+        return saved if follows(saved.checkpoint, events) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +56,7 @@ class Consumer:
     new_txid: Callable[[], str]
     limits: CommitLimits | None = None
     """Narrower than the store's own, where they are to be."""
+    remembered: Remembered = field(default_factory=Remembered)
 
 
 @dataclass(slots=True)
@@ -81,6 +102,9 @@ async def run(events: Sequence[Event], consumer: Consumer) -> Report:
     made until then stand, and the same batch goes on from there. Raises Fenced, StreamRecreated.
     """
     newest = max([event.sequence for event in events], default=-1)
+    remembered = consumer.remembered.take(events)
+    if remembered is not None:
+        return await _account(events, newest, consumer, remembered, long_ago=True)
     saved = await consumer.store.load(consumer.stream)
     return await _account(events, newest, consumer, saved)
 
@@ -102,20 +126,30 @@ async def sweep(consumer: Consumer) -> Report:
 
 
 async def _account(
-    events: Sequence[Event], newest: int, consumer: Consumer, saved: Saved
+    events: Sequence[Event],
+    newest: int,
+    consumer: Consumer,
+    saved: Saved,
+    *,
+    long_ago: bool = False,
 ) -> Report:
-    """Pass by pass, each from where the last one's commit left the checkpoint."""
+    """Pass by pass, each from where the last one's commit left the checkpoint.
+
+    ``long_ago``: nobody knows when the checkpoint was read, its ``read_at`` is not about now.
+    """
     report, settled, races = Report(), Settled(), 0
     while step := await _next_pass(saved, events, newest, consumer, report):
         try:
-            saved = await _process(saved, step, consumer, settled, report)
-            races = 0
+            await _settle(step, consumer, saved.read_at, settled)
+            saved = await _commit(saved, step, consumer, settled, report, long_ago=long_ago)
+            races, long_ago = 0, False
         except CommitRefused:
             races += 1
             if races == RACES_MAX:
                 raise
             saved = await consumer.store.load(consumer.stream)
     report.checkpoint = saved.checkpoint
+    consumer.remembered.saved = saved
     return report
 
 
@@ -130,6 +164,8 @@ async def _next_pass(
     if checkpoint is None:
         return None
     consumer.writer.epoch_over(checkpoint.epoch)
+    if newest <= checkpoint.sequence and report.checkpoint == checkpoint:
+        return None  # up to where this call has come itself
     fresh = survey(checkpoint, events).fresh
     if newest <= checkpoint.sequence:
         return None
@@ -153,35 +189,60 @@ def _first(events: Sequence[Event]) -> Checkpoint:
     return begin(min(events, key=lambda event: event.sequence))
 
 
-async def _process(
-    saved: Saved, step: _Pass, consumer: Consumer, settled: Settled, report: Report
-) -> Saved:
-    """Handle and commit; what comes before a failure that holds the partition is committed."""
+async def _settle(step: _Pass, consumer: Consumer, now: datetime, settled: Settled) -> None:
     settled.held.clear()
-    await settle(
-        step.events, consumer.handle, consumer.retry, consumer.together, saved.read_at, settled
-    )
-    end = min(
-        [e.sequence for e in step.events if e.sequence not in settled.outcomes],
-        default=step.last + 1,
-    )
-    reason = "skipped by the host and no longer in the hub"
-    commits = plan_commits(
-        saved.checkpoint,
-        step.events,
-        [settled.outcomes[e.sequence] for e in step.events if e.sequence < end],
-        [Gap(s.first, s.last, saved.read_at, reason) for s in step.holes if s.last < end],
-        consumer.writer,
-        consumer.new_txid(),
-        saved.read_at,
-        consumer.limits or consumer.store.limits,
-    )
+    await settle(step.events, consumer.handle, consumer.retry, consumer.together, now, settled)
+
+
+async def _read_again(saved: Saved, consumer: Consumer, settled: Settled) -> Saved:
+    """The same checkpoint, read now: what failed is to say when. Raises CommitRefused where it is
+    another one by now."""
+    now = await consumer.store.load(consumer.stream)
+    for sequence, outcome in settled.outcomes.items():
+        if isinstance(outcome, DeadLetter):
+            settled.outcomes[sequence] = replace(outcome, failed_at=now.read_at)
+    if now.checkpoint != saved.checkpoint:
+        raise CommitRefused(f"{consumer.stream.key}: somebody else went on")
+    return now
+
+
+async def _commit(
+    saved: Saved,
+    step: _Pass,
+    consumer: Consumer,
+    settled: Settled,
+    report: Report,
+    *,
+    long_ago: bool,
+) -> Saved:
+    """Write what is settled; what comes before a failure that holds the partition is committed."""
+    commits = _plan(saved, step, consumer, settled)
+    if long_ago and any(commit.dead_letters for commit in commits):
+        saved = await _read_again(saved, consumer, settled)
+        commits = _plan(saved, step, consumer, settled)
     for commit in commits:
         saved = await _write(saved, commit, consumer)
         report.add(commit)
     if settled.held:
         raise settled.held[min(settled.held)]
     return saved
+
+
+def _plan(saved: Saved, step: _Pass, consumer: Consumer, settled: Settled) -> tuple[Commit, ...]:
+    outcomes, end = settled.outcomes, step.last + 1
+    if settled.held:
+        end = min([e.sequence for e in step.events if e.sequence not in outcomes], default=end)
+    reason = "skipped by the host and no longer in the hub"
+    return plan_commits(
+        saved.checkpoint,
+        step.events,
+        [outcomes[e.sequence] for e in step.events if e.sequence < end],
+        [Gap(s.first, s.last, saved.read_at, reason) for s in step.holes if s.last < end],
+        consumer.writer,
+        consumer.new_txid(),
+        saved.read_at,
+        consumer.limits or consumer.store.limits,
+    )
 
 
 async def _write(saved: Saved, commit: Commit, consumer: Consumer) -> Saved:

@@ -53,21 +53,47 @@ async def _settle_lane(
         if settled.held:
             return
         try:
-            settled.outcomes[event.sequence] = await _settle_one(event, handle, retry, now)
+            effect = await handle(event)
+            if effect.sequence != event.sequence:
+                raise _other(event, effect)
+            settled.outcomes[event.sequence] = effect
         except Exception as error:
-            settled.held[event.sequence] = error
+            await _after(error, event, handle, retry, now, settled)
 
 
-async def _settle_one(event: Event, handle: Handler, retry: Retrying, now: datetime) -> Outcome:
+def _other(event: Event, effect: Effect) -> ValueError:
+    return ValueError(f"the handler took {event.sequence} for {effect.sequence}")
+
+
+async def _after(
+    first: Exception,
+    event: Event,
+    handle: Handler,
+    retry: Retrying,
+    now: datetime,
+    settled: Settled,
+) -> None:
+    """Go on after a failed attempt: what works at once, most events, costs nothing of this."""
+    try:
+        settled.outcomes[event.sequence] = await _settle_one(first, event, handle, retry, now)
+    except Exception as error:
+        settled.held[event.sequence] = error
+
+
+async def _settle_one(
+    first: Exception, event: Event, handle: Handler, retry: Retrying, now: datetime
+) -> Outcome:
     """The event's effect or dead letter. Raises what holds the partition."""
     attempts = 0
 
     async def attempt() -> Effect:
         nonlocal attempts
         attempts += 1
+        if attempts == 1:
+            raise first
         effect = await handle(event)
         if effect.sequence != event.sequence:
-            raise ValueError(f"the handler took {event.sequence} for {effect.sequence}")
+            raise _other(event, effect)
         return effect
 
     try:
@@ -81,7 +107,10 @@ async def _settle_one(event: Event, handle: Handler, retry: Retrying, now: datet
 
 
 def side_by_side(lanes_max: int) -> Together:
-    """Runs up to so many lanes at a time in this event loop."""
+    """Runs up to so many lanes at a time in this event loop.
+
+    The others start when the first one waits: where nothing does, no task is needed.
+    """
 
     async def together(work: Sequence[Callable[[], Awaitable[None]]]) -> None:
         waiting = iter(work)
@@ -91,7 +120,15 @@ def side_by_side(lanes_max: int) -> Together:
                 await piece()
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(lanes_max, len(work))):
-                group.create_task(worker())
+
+            def start_others() -> None:
+                for _ in range(min(lanes_max, len(work)) - 1):
+                    group.create_task(worker())
+
+            others = asyncio.get_running_loop().call_soon(start_others)
+            try:
+                await worker()
+            finally:
+                others.cancel()
 
     return together
