@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from shared import settings, wiring
 
 DONE, FAILED, WRONG = 0, 1, 2
 """Done; not all of it, refused, or something is wrong; settings, rules or words are wrong."""
+INTERRUPTED = 128 + signal.SIGINT
 LOCAL_SETTINGS = Path("local.settings.json")
 
 
@@ -25,12 +27,22 @@ class Misused(Exception):
     """Words that make no sense together; the text says what would."""
 
 
-def parser(program: str, told: str | None) -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog=f"python -m {program}", description=told)
-    found.add_argument(
-        "--settings", type=Path, metavar="FILE", help=f"in the form of {LOCAL_SETTINGS}"
-    )
-    return found
+class Parser(argparse.ArgumentParser):
+    """Takes ``--settings`` before a command or after it, for a command's parser is one too."""
+
+    def __init__(self, **words: Any) -> None:
+        super().__init__(**words)
+        self.add_argument(
+            "--settings",
+            type=Path,
+            metavar="FILE",
+            default=argparse.SUPPRESS,  # else a command without it would forget what stood before
+            help=f"in the form of {LOCAL_SETTINGS}",
+        )
+
+
+def parser(program: str, told: str | None) -> Parser:
+    return Parser(prog=f"python -m {program}", description=told)
 
 
 def run(options: argparse.Namespace, show: Callable[[Any], None]) -> int:
@@ -38,10 +50,15 @@ def run(options: argparse.Namespace, show: Callable[[Any], None]) -> int:
 
     An answer with ``failed``, or with ``ok`` that is false, is told by the exit code too.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there is what to close
+    file = getattr(options, "settings", None)
     try:
-        if options.settings or LOCAL_SETTINGS.exists():
-            settings.add_file(options.settings or LOCAL_SETTINGS)
+        if file or LOCAL_SETTINGS.exists():
+            settings.add_file(file or LOCAL_SETTINGS)
         answer = asyncio.run(_closing(options))
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
     except (settings.SettingsError, Misused) as error:
         sys.stderr.write(f"{error}\n")
         return WRONG

@@ -36,6 +36,11 @@ class ServiceBusConnection:
     client_id: str = ""
     """Of a user-assigned identity; empty means the app's own."""
 
+    @property
+    def host(self) -> str:
+        """The namespace's host name, without any secret."""
+        return self.namespace or _host(dict(_pairs(self.connection_string))["endpoint"])
+
 
 @dataclass(frozen=True, slots=True)
 class EventHubConnection:
@@ -101,12 +106,15 @@ def event_hub_connection(
             return (
                 f"{prefix}: its EntityPath is {found['entitypath']!r}, but EventHubName is {hub!r}"
             )
-        host = found["endpoint"].partition("//")[2].rstrip("/")
-        return EventHubConnection(name, hub, host.lower(), text)
+        return EventHubConnection(name, hub, _host(found["endpoint"]).lower(), text)
     addresses = _addresses(environ, prefix)
     if namespace := addresses.get("fullyQualifiedNamespace"):
         return EventHubConnection(name, hub, namespace.lower(), "", addresses.get("clientId", ""))
     return None
+
+
+def _host(endpoint: str) -> str:
+    return endpoint.partition("//")[2].rstrip("/")
 
 
 def _pairs(connection_string: str) -> list[tuple[str, str]]:

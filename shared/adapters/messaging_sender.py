@@ -12,7 +12,7 @@ from shared.adapters.messaging_clients import AioClient, BlockingClient
 from shared.adapters.messaging_link import Client, ServiceBusLink
 from shared.adapters.messaging_loading import Clock, loader
 from shared.connections import ServiceBusConnection
-from shared.messaging.flows.send import BatchSender, Sleep
+from shared.messaging.flows.send import BatchSender, OnPause, Sleep
 from shared.messaging.model import Message, Order, Progress, Result
 from shared.messaging.sending import Patience
 
@@ -26,9 +26,12 @@ def batch_sender(
     *,
     topic: bool = False,
     patience: Patience | None = None,
+    on_pause: OnPause = lambda *_: None,
 ) -> BatchSender:
     """A sender to a queue or topic for use with ``await``; close its ``link`` in the end."""
-    return _sender(AioClient(connection, entity, topic=topic), now, asyncio.sleep, patience)
+    sender = _sender(AioClient(connection, entity, topic=topic), now, asyncio.sleep, patience)
+    sender.on_pause = on_pause
+    return sender
 
 
 class BlockingBatchSender:

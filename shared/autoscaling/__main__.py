@@ -22,8 +22,12 @@ from shared.autoscaling.overriding import Change, duration
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says, and print what came of it."""
-    options = _parser().parse_args(arguments)
+    options = options_of(arguments)
     return command_line.run(options, options.show)
+
+
+def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    return _parser().parse_args(arguments)
 
 
 # --- commands ---------------------------------------------------------------------------------

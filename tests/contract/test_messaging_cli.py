@@ -11,7 +11,8 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode
 
 from local.amqp import AmqpStandIn, in_thread
-from shared.messaging.__main__ import PARTLY, SENT, WRONG, main
+from shared.command_line import DONE, FAILED, WRONG
+from shared.messaging.__main__ import main
 from shared.messaging.errors import BadLines
 from shared.messaging.lines import read_messages
 
@@ -53,16 +54,19 @@ def test_a_file_is_sent_in_its_order(
 ) -> None:
     lines = [{"body": "text", "message_id": "1"}, {"body": {"a": [1, "ü"]}, "subject": "s"}]
     file = write("\n".join(map(json.dumps, lines)) + "\n\n")
-    assert main(["send", file, "--queue", "jobs"]) == SENT
+    assert main(["send", file, "--queue", "jobs"]) == DONE
     assert received(bus) == [("text", None), ('{"a":[1,"\\u00fc"]}', "application/json")]
-    assert "2 message(s) sent in 1 batch(es)" in capsys.readouterr().err
+    assert "2 message(s) sent in 1 batch(es)" in capsys.readouterr().out
+    assert main(["send", file, "--queue", "jobs", "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out)["sent"] == 2
+    received(bus)
 
 
 def test_lines_can_be_bodies_and_come_from_the_input(
     bus: AmqpStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO('{"n": 1}\n[2]\n'))
-    assert main(["send", "-", "--queue", "jobs", "--raw", "--order", "free"]) == SENT
+    assert main(["send", "-", "--queue", "jobs", "--raw", "--order", "free"]) == DONE
     assert sorted(body for body, _ in received(bus)) == ["[2]", '{"n": 1}']
 
 
@@ -93,8 +97,21 @@ def test_a_queue_that_is_not_there_is_said(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write('{"body": 1}')
-    assert main(["send", file, "--queue", "nowhere"]) in (PARTLY, WRONG)
+    assert main(["send", file, "--queue", "nowhere"]) == FAILED
     assert "'nowhere' could not be found" in capsys.readouterr().err
+
+
+def test_a_dead_endpoint_is_named_at_once_and_given_up(
+    write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with in_thread(AmqpStandIn()) as gone:
+        monkeypatch.setenv("ServiceBusConnection", gone.connection_string)
+    file = write('{"body": 1}')
+    assert main(["send", file, "--queue", "jobs", "--tries", "2"]) == FAILED
+    first, failed, error = capsys.readouterr().err.splitlines()
+    assert first.startswith("1 message(s) to jobs at 127.0.0.1")
+    assert failed.endswith("; trying again in 0.5 s")
+    assert error.startswith("error: no connection: ")
 
 
 @pytest.mark.parametrize("arguments", [[], ["send"], ["send", "f"], ["send", "f", "--queue"]])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 
 from shared import command_line
 from shared.autoscaling import __main__ as autoscaling
-from shared.command_line import DONE, FAILED, WRONG, Misused
+from shared.command_line import DONE, FAILED, INTERRUPTED, WRONG, Misused
 from shared.settings import SettingsError
 
 
@@ -55,6 +58,42 @@ def test_what_went_wrong_is_told_in_one_line(
 ) -> None:
     assert run(error) == code
     assert said in capsys.readouterr().err
+
+
+def test_ctrl_c_is_no_error_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    async def interrupted(_options: argparse.Namespace) -> Any:
+        raise KeyboardInterrupt
+
+    options = argparse.Namespace(json=True, run=interrupted)
+    assert command_line.run(options, print) == INTERRUPTED == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_ctrl_c_while_a_command_line_is_still_being_imported_leaves_no_trace() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "shared.autoscaling", "status"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as starting:
+        assert starting.stderr is not None
+        for line in starting.stderr:
+            if line.endswith("shared.names\n"):
+                break
+        starting.send_signal(signal.SIGINT)
+        said = starting.stderr.read()
+    assert starting.returncode == -signal.SIGINT
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--settings", "a.json", "override", "set", "--reason", "x"],
+        ["override", "set", "--reason", "x", "--settings", "a.json"],
+        ["override", "--settings", "a.json", "set", "--reason", "x"],
+        ["--settings", "b.json", "override", "set", "--reason", "x", "--settings", "a.json"],
+    ],
+)
+def test_settings_may_stand_before_a_command_or_after_it(words: list[str]) -> None:
+    assert autoscaling.options_of(words).settings == Path("a.json")
+    assert not hasattr(autoscaling.options_of(["status"]), "settings")
 
 
 def test_who_has_no_name_on_this_machine_may_still_look(

@@ -31,6 +31,8 @@ from shared.messaging.sending import (
 
 Sleep = Callable[[float], Awaitable[None]]
 OnProgress = Callable[[Progress], object]
+OnPause = Callable[[str, float], object]
+"""Told what failed, and for how many seconds the sender waits before it tries again."""
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class BatchSender:
     new_id: Callable[[], str]
     patience: Patience = field(default_factory=Patience)
     batch_messages: int = BATCH_MESSAGES_MAX
+    on_pause: OnPause = lambda *_: None
     limits: Limits | None = None
     """What is known of the link: None before it was opened first."""
 
@@ -81,7 +84,7 @@ class BatchSender:
         if exhausted(sending, self.patience):
             raise SendingStopped(sending.last_failure, sending.result, sending.unsent)
         if sending.pause_seconds:
-            await self.sleep(sending.pause_seconds)
+            await self._pause(sending.last_failure, sending.pause_seconds)
         try:
             if sending.must_open:
                 return opened(sending, await self.link.open())
@@ -104,8 +107,12 @@ class BatchSender:
                 failures += 1
                 if failures >= self.patience.failures_max:
                     raise LinkFailed(f"no connection: {error}") from error
-                await self.sleep(self.patience.pause(failures))
+                await self._pause(str(error), self.patience.pause(failures))
         return self.limits
+
+    async def _pause(self, why: str, seconds: float) -> None:
+        self.on_pause(why, seconds)
+        await self.sleep(seconds)
 
 
 def _identified(messages: Sequence[Message], new_id: Callable[[], str]) -> Sequence[Message]:
