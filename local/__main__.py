@@ -17,7 +17,8 @@ from typing import Any
 from local.azurite import AzuriteFailed
 from local.functions_host.errors import HostStartFailed
 from local.node import NodeMissing
-from local.system import LocalSystem, SettingsInTheWay, local_system
+from local.settings_files import RunningAlready, SettingsInTheWay, refuse_a_second
+from local.system import LocalSystem, local_system
 from local.traces import Trace, TraceError, load_trace
 from local.view import watch
 
@@ -35,6 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     for notice in trace.notices:
         print(f"notice: {notice}", file=sys.stderr)
+    try:
+        refuse_a_second()
+    except RunningAlready as error:
+        print(error, file=sys.stderr)
+        return 1
     _log_to_file()
     minutes = min(options.minutes or len(trace.arrivals), len(trace.arrivals))
     run = _run(trace, minutes, options)

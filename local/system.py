@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from local.functions_host.host_json import HostConfig, read_host_json
 from local.night import Night, going_on
 from local.night import planned as planned_night
 from local.processing_queues import declare_processing_queues
+from local.settings_files import local_settings_file, running_settings_file
 from local.source_failures import SourceFailures, counted_source_failures
 from local.stand_ins.arm import ArmStandIn
 from local.stand_ins.plans import P1V3, Plan
@@ -35,9 +35,7 @@ from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.model import EntryKind, LogEntry
 from shared.connections import StorageConnection
 
-APP_DIR = Path(__file__).parent.parent
-LOCAL_SETTINGS = APP_DIR / "local.settings.json"
-RUNNING_SETTINGS = APP_DIR / ".local" / "settings.json"
+APP_DIR = Path(__file__).parents[1]
 CONFLICT_PROBABILITY = 0.1
 """Every tenth change is refused as if somebody else were changing the plan: ARM does that."""
 
@@ -61,10 +59,6 @@ class Summary:
     decisions: int
     poison: int
     errors: int
-
-
-class SettingsInTheWay(Exception):
-    """A local.settings.json that somebody else wrote."""
 
 
 class StartableClock:
@@ -181,38 +175,6 @@ async def local_system(
         yield LocalSystem(
             minutes, seconds, workload, traffic, arm, host, store, queues, failures, night
         )
-
-
-@contextmanager
-def running_settings_file(settings: Mapping[str, str]) -> Iterator[None]:
-    """The settings of what runs here, for command lines in another terminal."""
-    RUNNING_SETTINGS.parent.mkdir(exist_ok=True)
-    RUNNING_SETTINGS.write_text(_document(settings), encoding="utf-8")
-    try:
-        yield
-    finally:
-        RUNNING_SETTINGS.unlink(missing_ok=True)
-
-
-@contextmanager
-def local_settings_file(settings: Mapping[str, str]) -> Iterator[None]:
-    """Write local.settings.json, and take it away again; never over one that is there."""
-    try:
-        with LOCAL_SETTINGS.open("x", encoding="utf-8") as file:
-            file.write(_document(settings))
-    except FileExistsError as error:
-        raise SettingsInTheWay(
-            f"{LOCAL_SETTINGS.name} is there already; move it away, it would be overwritten"
-        ) from error
-    try:
-        yield
-    finally:
-        LOCAL_SETTINGS.unlink()
-
-
-def _document(settings: Mapping[str, str]) -> str:
-    values = {"FUNCTIONS_WORKER_RUNTIME": "python", **settings}
-    return json.dumps({"IsEncrypted": False, "Values": values}, indent=2)
 
 
 def shrunk_host_json() -> HostConfig:

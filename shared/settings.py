@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shared.connections import (
     ServiceBusConnection,
@@ -130,13 +130,34 @@ def add_file(path: Path) -> None:
     Raises SettingsError where the file is not one.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))["Values"]
-        pairs = {str(key): str(value) for key, value in values.items()}
+        document = json.loads(path.read_text(encoding="utf-8"))
+        pairs = {str(key): str(value) for key, value in document["Values"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         form = 'a JSON object {"Values": {"Name": "text"}} is needed'
         raise SettingsError([f"{path}: {type(error).__name__}: {error}; {form}"]) from error
+    if (writer := writer_of(document)) and not is_running(writer):
+        ended = f"{path}: what it leads to ended with process {writer}, which wrote it"
+        raise SettingsError([f"{ended}: start it again"])
     for key, value in pairs.items():
         os.environ.setdefault(key, value)
+
+
+def writer_of(document: Mapping[str, Any]) -> int | None:
+    """The process that a settings file leads to, where it says so."""
+    process = document.get("Process")
+    return process if isinstance(process, int) and process > 0 else None
+
+
+def is_running(process: int) -> bool:
+    if os.name != "posix":  # a signal that is none is a blow there
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # somebody else's
+    return True
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:

@@ -75,7 +75,7 @@ class MemoryStateStore:
     async def log(
         self, resource_name: str, limit: int = 50, since: datetime | None = None
     ) -> list[LogEntry]:
-        entries = self._log[resource_name].values()
+        entries = list(self._log[resource_name].values())[::-1]
         newest_first = sorted(
             (entry for entry in entries if since is None or entry.time >= since), key=_newest_first
         )
@@ -97,9 +97,9 @@ class MemoryStateStore:
         self._versions[row] = self._versions.get(row, 0) + 1
 
 
-def _newest_first(entry: LogEntry) -> tuple[float, int, bool, str]:
+def _newest_first(entry: LogEntry) -> tuple[float, int, bool]:
     decision = entry.kind is EntryKind.DECISION
-    return -entry.time.timestamp(), -(entry.epoch or 0), decision, entry.entry_id
+    return -entry.time.timestamp(), -(entry.epoch or 0), decision
 
 
 class MemoryCapacityControl:

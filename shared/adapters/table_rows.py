@@ -102,6 +102,15 @@ def log_key_start(time: datetime) -> str:
     return f"{LOG_PREFIX}{TICKS_MAX - _microseconds(time):018d}|"
 
 
+def newest_first(rows: Iterable[Any]) -> list[Any]:
+    """In the order of the keys; of rows whose ids alone differ the last written comes first."""
+    return sorted(rows, key=lambda row: (row["RowKey"].split("|", 4)[:4], -_written(row)))
+
+
+def _written(row: Any) -> float:
+    return float(row.metadata["timestamp"].timestamp())
+
+
 def log_row(entry: LogEntry) -> Row:
     row = {
         "PartitionKey": entry.resource_name,

@@ -23,6 +23,7 @@ from shared.adapters.table_rows import (
     log_entry,
     log_key_start,
     log_row,
+    newest_first,
     override_row,
     state_of,
     state_row,
@@ -88,7 +89,7 @@ class TableStateStore:
     ) -> list[LogEntry]:
         end = LOG_END if since is None else log_key_start(since) + "~"
         rows = await self._table.range(resource_name, LOG_PREFIX, end, limit)
-        return [log_entry(row) for row in rows]
+        return [log_entry(row) for row in newest_first(rows)]
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
         start = log_key_start(before) + "~"

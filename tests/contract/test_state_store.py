@@ -228,6 +228,14 @@ async def test_within_a_second_the_outcome_comes_before_its_decision(
     assert [e.entry_id for e in await store.log(name)] == ["z-confirmed", "a-decision"]
 
 
+async def test_within_a_second_the_last_word_of_people_comes_first(
+    store: StateStore, name: str
+) -> None:
+    for said in ("b-pause", "c-resume", "a-pause"):
+        await store.record(entry(name, said, kind=EntryKind.OVERRIDE))
+    assert [e.entry_id for e in await store.log(name)] == ["a-pause", "c-resume", "b-pause"]
+
+
 async def test_recording_twice_records_once(store: StateStore, name: str) -> None:
     await store.record(entry(name))
     await store.record(entry(name))
