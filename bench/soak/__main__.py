@@ -1,7 +1,8 @@
 """``make soak``: several processes read an event hub while they are killed at random.
 
-For real: Azurite, the AMQP stand-in, ``python -m shared.ingestion run`` as it is. Prints figures
-as one JSON object; the exit code is 1 where anything was lost, doubled or out of order.
+For real: Azurite, the AMQP stand-in, and two kinds of processes as they are: the app in the local
+functions host, and ``python -m shared.ingestion run``. Prints figures as one JSON object; the exit
+code is 1 where anything was lost, doubled or out of order.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from azure.data.tables.aio import TableClient
 from azure.eventhub.aio import EventHubProducerClient
 
 from bench.soak.account import Account, Collector
-from bench.soak.fleet import Fleet
+from bench.soak.fleet import HOST, RUNNER, Fleet
 from bench.soak.producer import Producer
 from bench.soak.recovery import RecoveryWatch
 from local.amqp import AmqpStandIn
@@ -41,6 +42,7 @@ SETTINGS = {
     "OwnershipRenewSeconds": "2",
     "OwnershipExpireSeconds": "6",
     "BalancingSeconds": "0.5",
+    "IngestTailSchedule": "*/5 * * * * *",
     "BreakerFailures": "0",  # poison is counted here, not broken at
     # The app's own rules are not asked for anything, but they are checked.
     "SubscriptionId": "00000000-0000-0000-0000-000000000001",
@@ -68,8 +70,8 @@ class Soak:
 
     async def run(self) -> tuple[float, list[int]]:
         """Answers for how long events flowed, and how the processes ended."""
-        for _ in range(self.options.processes):
-            self.fleet.start()
+        for number in range(self.options.processes):
+            self.fleet.start(HOST if number < self.options.hosts else RUNNER)
         await self._until(lambda: bool(self.watch.checkpoints), WARM_UP_SECONDS_MAX, feed=True)
         began = time.monotonic()
         for kill in range(self.options.kills):
@@ -86,8 +88,9 @@ class Soak:
     async def _kill(self) -> None:
         victim = self.chance.choice(self.fleet.processes)
         rows = (await self.owners.owners()).rows
-        self.lost_readers += self.watch.killed(victim.pid, rows)
         await asyncio.to_thread(self.fleet.kill, victim)
+        self.lost_readers += await self.watch.killed(victim.pid, rows)
+        self.fleet.replace(victim)
 
     def _complete(self) -> bool:
         done = {p: checkpoint.sequence for p, checkpoint in self.watch.checkpoints.items()}
@@ -133,6 +136,7 @@ async def soak(options: argparse.Namespace) -> dict[str, Any]:
             "ServiceBusConnection": stand_in.connection_string,
         }
         os.environ.update(environ)
+        environ |= _all_disabled_but("metric_ingest", "ingest_tail")
         log_file = Path(tempfile.gettempdir()) / f"soak-{os.getpid()}.log"
         log = stack.enter_context(log_file.open("wb"))
         client = EventHubProducerClient.from_connection_string(
@@ -143,6 +147,14 @@ async def soak(options: argparse.Namespace) -> dict[str, Any]:
         result = await _soak(options, stack, stand_in, producer, Fleet(environ, log), collector)
         await collector.finish(azurite.connection_string)
         return _figures(options, producer, result, collector.account) | {"log": str(log_file)}
+
+
+def _all_disabled_but(*names: str) -> dict[str, str]:
+    """App settings: nothing else of the app may take the messages that are counted."""
+    import function_app  # noqa: PLC0415  checks the settings, which stand only now
+
+    found = [each.get_function_name() for each in function_app.app.get_functions()]
+    return {f"AzureWebJobs.{each}.Disabled": "true" for each in found if each not in names}
 
 
 async def _collector(stack: contextlib.AsyncExitStack, connection_string: str) -> Collector:
@@ -194,6 +206,7 @@ def _figures(
         "events": producer.sent,
         "kills": options.kills,
         "processes": options.processes,
+        "hosts": options.hosts,
         "partitions": options.partitions,
         "seed": options.seed,
         "seconds": round(result["seconds"], 1),
@@ -216,6 +229,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--events", type=int, default=100_000, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="of events and kills (%(default)s)")
     parser.add_argument("--processes", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--hosts", type=int, default=2, help="so many of the processes are local "
+                        "functions hosts (%(default)s)")  # fmt: skip
     parser.add_argument("--partitions", type=int, default=4, help="default: %(default)s")
     parser.add_argument("--interval", type=float, default=4, help="seconds between two kills, "
                         "give or take half of it (%(default)s)")  # fmt: skip

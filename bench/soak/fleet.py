@@ -7,20 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = (
-    sys.executable,
-    "-m",
-    "shared.ingestion",
-    "run",
-    "--handler",
-    "bench.soak.handler:handler_of",
-)
+PYTHON = (sys.executable, "-m")
+RUNNER = (*PYTHON, "shared.ingestion", "run", "--handler", "bench.soak.handler:handler_of")
+HOST = (*PYTHON, "local.functions_host", "--app", "bench/soak/host_app", "--port", "0")
 STOP_SECONDS_MAX = 30
 
 
@@ -31,18 +26,25 @@ class Fleet:
     environ: Mapping[str, str]
     log: IO[bytes]
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _commands: dict[int, Sequence[str]] = field(default_factory=dict)
 
-    def start(self) -> None:
+    def start(self, command: Sequence[str]) -> None:
         environ = {**os.environ, **self.environ}
-        process = subprocess.Popen(COMMAND, env=environ, cwd=ROOT, stderr=self.log)
+        process = subprocess.Popen(
+            command, env=environ, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=self.log
+        )
         self.processes.append(process)
+        self._commands[process.pid] = command
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """At once and without a word; another one takes its place."""
+        """At once and without a word."""
         process.send_signal(signal.SIGKILL)
         process.wait()
+
+    def replace(self, process: subprocess.Popen[bytes]) -> None:
+        """Another one of its kind takes its place."""
         self.processes.remove(process)
-        self.start()
+        self.start(self._commands.pop(process.pid))
 
     async def stop(self) -> list[int]:
         """Ask all to stop; answers their exit codes."""

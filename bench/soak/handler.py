@@ -12,13 +12,13 @@ SENT_EVERY = 20
 """One in so many events leads to a message too."""
 
 
-def handler_of(stream: Stream) -> Handler:
+def handler_of(of: Stream) -> Handler:
     async def handle(event: Event) -> Effect:
         if event.body.startswith(POISON):
             raise ValueError("poison")
         messages: tuple[OutboxMessage, ...] = ()
         if event.sequence % SENT_EVERY == 0:
-            identity = message_id(stream, event.sequence)
+            identity = message_id(of, event.sequence)
             messages = (OutboxMessage(identity, json.dumps({"id": identity})),)
         return Effect(event.sequence, event.body.decode(), messages)
 

@@ -17,12 +17,12 @@ POLL_SECONDS = 0.25
 @dataclass(slots=True)
 class _Waiting:
     killed_at: float
-    owner: str
+    sequence: int
 
 
 @dataclass(slots=True)
 class RecoveryWatch:
-    """A partition has recovered when somebody else commits. Only those are timed that have events
+    """A partition has recovered when somebody commits again. Only those are timed that have events
     left to commit, for the others have nothing to recover for."""
 
     store: IngestionStore
@@ -32,11 +32,15 @@ class RecoveryWatch:
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
     _waiting: dict[str, _Waiting] = field(default_factory=dict)
 
-    def killed(self, pid: int, owners: Sequence[Ownership]) -> int:
-        """Answers how many partitions lost their reader."""
-        lost = [row for row in owners if f"-{pid}-" in row.owner]
-        for row in lost:
-            self._waiting.setdefault(row.partition_id, _Waiting(time.monotonic(), row.owner))
+    async def killed(self, pid: int, owners: Sequence[Ownership]) -> int:
+        """Answers how many partitions lost their reader, which is dead by now."""
+        at = time.monotonic()
+        lost = {row.partition_id for row in owners if f"-{pid}-" in row.owner}
+        for stream in self.streams:
+            if stream.partition_id in lost:
+                checkpoint = (await self.store.load(stream)).checkpoint
+                sequence = checkpoint.sequence if checkpoint else -1
+                self._waiting.setdefault(stream.partition_id, _Waiting(at, sequence))
         return len(lost)
 
     async def run(self) -> None:
@@ -56,7 +60,7 @@ class RecoveryWatch:
         waiting = self._waiting.get(partition_id)
         if waiting is None:
             return
-        if checkpoint is not None and checkpoint.owner != waiting.owner:
+        if checkpoint is not None and checkpoint.sequence > waiting.sequence:
             self.seconds.append(time.monotonic() - waiting.killed_at)
             del self._waiting[partition_id]
         elif checkpoint is not None and checkpoint.sequence == self.newest_of(partition_id):

@@ -7,6 +7,7 @@ other. A crash of the machine may undo its last transactions, each of them whole
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +19,9 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Connection, Engine, MetaData, create_engine, event, make_url
 from sqlalchemy.exc import (
     DataError,
+    DBAPIError,
     IntegrityError,
-    InterfaceError,
+    NotSupportedError,
     OperationalError,
     ProgrammingError,
     TimeoutError,
@@ -31,6 +33,8 @@ from shared.ingestion.errors import StoreUnavailable
 T = TypeVar("T")
 
 BUSY_SECONDS = 5
+PASSING_IN_AZURE = re.compile(r"\((4060|40197|40501|40613|49918|49919|49920)\)")
+"""SQL Server's numbers of transient faults. Source: "Troubleshoot transient connection errors"."""
 RECYCLE_SECONDS = 1500
 """Below the half hour after which Azure SQL drops an idle connection."""
 
@@ -119,10 +123,20 @@ def store_errors(what: str) -> Iterator[None]:
     """What may pass, as StoreUnavailable; it says what the database said, and no values."""
     try:
         yield
-    except (OperationalError, InterfaceError) as error:
+    except DBAPIError as error:
+        if not _may_pass(error):
+            raise
         raise StoreUnavailable(f"{what}: {error.orig}") from error
     except TimeoutError as error:
         raise StoreUnavailable(f"{what}: no connection was free in time") from error
+
+
+def _may_pass(error: DBAPIError) -> bool:
+    """By the kind of error; of Azure SQL by its number too, for its driver has the victim of a
+    deadlock under no kind at all, and a database that moves to another machine as bad syntax."""
+    if isinstance(error, IntegrityError | DataError | ProgrammingError | NotSupportedError):
+        return PASSING_IN_AZURE.search(str(error.orig)) is not None
+    return True
 
 
 def refused(error: IntegrityError | DataError) -> str:

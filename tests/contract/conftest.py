@@ -1,10 +1,12 @@
 """The implementations that the contract tests of ingestion run against.
 
-A real PostgreSQL server is started for the tests, or that of ``TEST_POSTGRES_URL`` is used.
+A real PostgreSQL server is started for the tests, or that of ``TEST_POSTGRES_URL`` is used. With
+``TEST_AZURE_SQL_URL``, and pyodbc, they run against SQL Server too: nothing here can start one.
 """
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -42,7 +44,8 @@ class Closes(Protocol):
 
 
 C = TypeVar("C", bound=Closes)
-BACKENDS = ("memory", "tables", "sqlite", "postgres")
+AZURE_SQL = os.environ.get("TEST_AZURE_SQL_URL", "")
+BACKENDS = ("memory", "tables", "sqlite", "postgres", *(["azure_sql"] if AZURE_SQL else []))
 
 
 def now() -> datetime:
@@ -113,6 +116,11 @@ def sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 def postgres_url() -> Iterator[str]:
     with postgres() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def azure_sql_url() -> str:
+    return AZURE_SQL
 
 
 @pytest.fixture(params=BACKENDS)

@@ -1,4 +1,4 @@
-"""A slice of `make soak`: real processes, killed twice."""
+"""A slice of `make soak`: two real processes, a functions host and a runner, killed twice."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ SECONDS_MAX = 115
 
 def test_processes_that_are_killed_lose_and_repeat_nothing() -> None:
     command = [sys.executable, "-m", "bench.soak", "--kills", "2", "--events", "600"]
-    options = ["--processes", "2", "--partitions", "2", "--interval", "2", "--seed", "7"]
+    options = ["--processes", "2", "--hosts", "1", "--partitions", "2", "--interval", "2"]
     ended = subprocess.run(
-        [*command, *options], cwd=ROOT, capture_output=True, timeout=SECONDS_MAX, check=False
+        [*command, *options, "--seed", "4"],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=SECONDS_MAX,
+        check=False,
     )
     assert ended.returncode == 0, ended.stdout.decode() + ended.stderr.decode()[-4000:]
     figures = json.loads(ended.stdout)
