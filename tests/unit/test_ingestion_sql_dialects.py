@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import ClauseElement, Dialect, Insert, Table, Update, make_url, text
@@ -32,7 +33,7 @@ from shared.adapters.ingestion_checkpoints_sql import SqlPartitionRows
 from shared.adapters.ingestion_sql import SqlIngestionStore
 from shared.adapters.ingestion_sql_breaker import SqlBreakerStore
 from shared.adapters.ingestion_sql_owners import SqlOwnershipStore
-from shared.adapters.ingestion_sql_schema import UtcTime, metadata
+from shared.adapters.ingestion_sql_schema import UtcTime, effects, metadata, outbox
 from shared.adapters.sql import Sql, store_errors
 from shared.ingestion.balancing import Claim
 from shared.ingestion.breaker import Breaker
@@ -185,15 +186,21 @@ async def test_rows_with_a_time_of_azure_sql_are_compared_to_the_microsecond(
     assert "[FailedAt] = ?" in ending
 
 
-@pytest.mark.parametrize("table", ingestion_sql_writing._PLAIN)
+@pytest.mark.parametrize("table", [effects, outbox], ids=str)
 def test_what_is_said_past_the_compiler_has_its_values_in_the_order_of_its_columns(
     table: Table,
 ) -> None:
-    row: dict[str, Any] = {name: f"<{name}>" for name in table.c.keys()}  # noqa: SIM118  a view
-    insert, values = ingestion_sql_writing._spoken(table, AZURE_SQL, [row])
-    named = re.findall(r"\[(\w+)\]", insert.partition("(")[2])
-    assert [table.c[key].name for key in row] == named
-    assert list(values[0]) == list(row.values())
+    connection, stream = Mock(dialect=AZURE_SQL), new_stream()
+    names = list(ingestion_sql_writing.names_of(stream))
+    keys = list(table.c.keys())
+    assert keys[: len(names)] == names
+    own = tuple(f"<{key}>" for key in keys[len(names) :])
+    ingestion_sql_writing._insert_plain(connection, table, stream, [own, own])
+    ((said_to_it, values),) = [call.args for call in connection.exec_driver_sql.call_args_list]
+    columns, _, places = said_to_it.partition(" VALUES ")
+    assert re.findall(r"\[(\w+)\]", columns)[1:] == [column.name for column in table.c]
+    assert places == f"({', '.join('?' * len(keys))})"
+    assert values == [(*ingestion_sql_writing.names_of(stream).values(), *own)] * 2
     assert all(not isinstance(column.type, UtcTime) for column in table.c), "bound by the compiler"
 
 
