@@ -39,7 +39,8 @@ class BreakerTimes:
     calm_seconds: float = 300
     probe_events: int = 10
     probe_seconds: float = 60
-    """The probe's holder has so long for each of its steps; then another may take over."""
+    """The probe's holder has so long until its first success, and from one to the next; then
+    another may take over."""
     announce_seconds: float = 60
     """Who announces an opening has so long; then another may do it."""
 
@@ -135,10 +136,15 @@ def _opened(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -
 def start_probe(
     breaker: Breaker, holder: str, partition_id: str, now: datetime, times: BreakerTimes
 ) -> Breaker | None:
-    """Let ``holder`` try: once the break is over, or when another holder has gone silent."""
+    """Let ``holder`` try: once the break is over, or when another holder has gone silent.
+
+    What succeeded since the break counts, whoever's it was: where little comes, no holder alone
+    might ever see enough.
+    """
     if not _probe_is_due(breaker, now):
         return None
-    probe = Probe(holder, partition_id, _until(now, times), times.probe_events)
+    left = breaker.probe.events_left if breaker.probe else times.probe_events
+    probe = Probe(holder, partition_id, _until(now, times), left)
     reason = f"{holder} tries partition {partition_id}"
     return replace(breaker, mode=Mode.HALF_OPEN, changed_at=now, reason=reason, probe=probe)
 
@@ -161,12 +167,16 @@ def report_probe(
 ) -> Breaker | None:
     """What the holder's events did: a failure opens again, enough successes close.
 
-    A report of fewer events than are left keeps the probe. None from who no longer holds it.
+    A report of fewer events than are left keeps the probe. None from who no longer holds it, and
+    where nothing was tried: events that came again prove nothing, so the time to try goes on to
+    run out, and then another partition may have what is new.
     """
     if not _holds(breaker, holder, now) or breaker.probe is None:
         return None
     if failure is not None:
         return _opened(breaker, f"the probe failed: {failure}", now, times)
+    if successes <= 0:
+        return None
     left = breaker.probe.events_left - successes
     if left <= 0:
         return _closed(breaker, "the probe succeeded", holder, now)

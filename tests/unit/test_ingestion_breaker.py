@@ -55,8 +55,8 @@ def isolating(row: Breaker) -> Breaker | None:
     return isolate(row, "maintenance", NOW, TIMES)
 
 
-def probing(row: Breaker) -> Breaker | None:
-    return start_probe(row, "b", "9", NOW, TIMES)
+def probing(row: Breaker, at: datetime = NOW) -> Breaker | None:
+    return start_probe(row, "b", "9", at, TIMES)
 
 
 def closing(row: Breaker) -> Breaker | None:
@@ -190,6 +190,26 @@ def test_a_probe_that_saw_too_few_events_goes_on_with_those_left() -> None:
     ended = report_probe(after, "a", 1, None, NOW, TIMES)
     assert ended is not None
     assert ended.mode is Mode.CLOSED
+
+
+def test_events_that_came_again_prove_nothing_and_do_not_keep_the_probe() -> None:
+    assert report_probe(HALF_OPEN, "a", 0, None, NOW, TIMES) is None
+    after = probing(HALF_OPEN, at=PROBE.until)
+    assert after is not None
+    assert after.probe is not None
+    assert after.probe.partition_id == "9"
+
+
+def test_what_succeeded_counts_whoever_tries_next() -> None:
+    """Ten partitions with an event a minute each would else be half open for ever."""
+    row, now = HALF_OPEN, NOW
+    for _ in range(TIMES.probe_events):
+        assert row.mode is Mode.HALF_OPEN
+        one = report_probe(row, row.probe.holder if row.probe else "", 1, None, now, TIMES)
+        assert one is not None
+        now += timedelta(seconds=TIMES.probe_seconds)
+        row = start_probe(one, f"{now}", "9", now, TIMES) or one
+    assert row.mode is Mode.CLOSED
 
 
 def test_who_crashed_with_the_probe_is_replaced_and_cannot_report_any_more() -> None:

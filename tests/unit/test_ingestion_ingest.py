@@ -214,6 +214,52 @@ async def test_one_bad_event_does_not_fail_a_probe(rig: Rig) -> None:
     assert list(rig.store.rows[STREAM].dead_letters) == [10]
 
 
+async def trip_again(rig: Rig) -> int:
+    """Up to 9 is accounted for; then the breaker opens and its break ends. How many were tried."""
+    await test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(rig)
+    rig.handle_error = DependencyDown("again")
+    for _ in range(6):
+        with pytest.raises(DependencyDown):
+            await rig.ingest(10, 11)
+    return len(rig.handled)
+
+
+async def test_events_that_come_again_are_neither_held_nor_a_trial(rig: Rig) -> None:
+    calls = await trip_again(rig)
+    await rig.ingest(0, 9)
+    with pytest.raises(BreakerOpen):
+        await rig.ingest(0, 10)
+    rig.wait(60)
+    await rig.ingest(0, 9)
+    assert (await rig.mode(), len(rig.handled)) == (Mode.OPEN, calls)
+    rig.handle_error = None
+    await rig.ingest(0, 10)
+    assert (await rig.mode(), rig.handled[calls:]) == (Mode.HALF_OPEN, [10])
+    await rig.ingest(0, 10)
+    assert await rig.mode() is Mode.HALF_OPEN
+    await rig.ingest(0, 14)
+    assert (await rig.mode(), rig.checkpoint) == (Mode.CLOSED, 14)
+
+
+async def test_a_partition_where_nothing_is_new_leaves_the_probe_to_others(rig: Rig) -> None:
+    await trip_again(rig)
+    rig.wait(60)
+    rig.handle_error = None
+    await rig.ingest(10, 10)
+    for _ in range(6):
+        await rig.ingest(0, 10)
+        rig.wait(10)
+    await ingest.run(events(0, 0), rig.line("1"))
+    assert await rig.mode() is Mode.CLOSED
+
+
+async def test_a_hub_made_anew_shows_while_the_breaker_is_open_too(rig: Rig) -> None:
+    await trip_again(rig)
+    reborn = [replace(each, enqueued_at=NOW + timedelta(hours=9)) for each in events(0, 3)]
+    with pytest.raises(StreamRecreated):
+        await ingest.run(reborn, rig.line())
+
+
 async def test_tallies_of_partitions_that_end_at_a_time_are_all_written(rig: Rig) -> None:
     """An older tally that is written last would take newer failures back."""
     put, first = rig.breakers.put_tally, asyncio.Event()

@@ -48,14 +48,15 @@ class BreakerGuard:
     looked_at: datetime = LONG_AGO
     """When it looked last, by the store's clock."""
 
-    async def admit(self, partition_id: str) -> Gate:
-        """How much of a partition's next batch may be processed; takes the probe where it is due.
+    async def admit(self, partition_id: str, *, may_probe: bool = True) -> Gate:
+        """How much of a partition's next batch may be processed; takes the probe where it is due,
+        and ``may_probe`` says that there is something to try.
 
         Whoever asks also looks after an announcement that nobody finished.
         """
         seen = await self._look()
         found = gate(seen.breaker, self.instance, partition_id, seen.read_at)
-        if not found.shut:
+        if not found.shut or not may_probe:
             return found
         probing = start_probe(seen.breaker, self.instance, partition_id, seen.read_at, self.times)
         won = await self._won(seen, probing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -75,16 +76,30 @@ async def run(events: Sequence[Event], line: Line) -> None:
     """Account for a batch. Raises what holds the partition, BreakerOpen among it.
 
     While the breaker probes, events pass a few at a time, each few reported before the next. A
-    single bad event among them says nothing of what they are handled with.
+    single bad event among them says nothing of what they are handled with. Those that came again
+    are neither held nor a trial.
     """
-    left = sorted(events, key=attrgetter("sequence"))
+    left, only_new = sorted(events, key=attrgetter("sequence")), False
     while left:
-        gate = await line.guard.admit(line.consumer.stream.partition_id)
+        gate = await line.guard.admit(line.consumer.stream.partition_id, may_probe=only_new)
+        if gate.events_max is not None and not only_new:
+            left, only_new = await _new(left, line), True
+            continue
         if gate.shut:
             raise BreakerOpen(f"{line.name} is held, the breaker is {gate.reason}")
         part = left[: gate.events_max]
         left = left[len(part) :]
         await _watched(part, line, probing=gate.events_max is not None)
+
+
+async def _new(events: list[Event], line: Line) -> list[Event]:
+    """Those above the checkpoint. The others are only looked at: a hub that was made anew shows
+    in them, and nothing is handled for them."""
+    saved = await line.consumer.store.load(line.consumer.stream)
+    known = saved.checkpoint.sequence if saved.checkpoint else -1
+    first_new = bisect_right(events, known, key=attrgetter("sequence"))
+    await process_batch.run(events[:first_new], line.consumer)
+    return events[first_new:]
 
 
 async def _watched(part: Sequence[Event], line: Line, *, probing: bool) -> None:
@@ -111,7 +126,8 @@ async def _told(calls: Calls, line: Line, probing: bool, after: Exception | None
         if probing:
             failed = after is not None or calls.mostly_failed
             failure = calls.last_error if failed else None
-            await line.guard.after_probe(calls.successes, failure)
+            if failed or calls.successes:
+                await line.guard.after_probe(calls.successes, failure)
         elif calls.successes or calls.failures:
             line.guard.count(
                 line.guard.looked_at,
