@@ -30,6 +30,7 @@ class BreakerSettings:
     slow_ratio_max: float | None
     slow_seconds: float
     throughput_min: int
+    counts_bad_events: bool
     window_seconds: float
     break_seconds: float
     break_seconds_max: float
@@ -121,6 +122,7 @@ def _breaker(reader: Reader) -> BreakerSettings:
         slow_ratio_max=reader.optional("BreakerSlowRatio"),
         slow_seconds=reader.number("BreakerSlowSeconds"),
         throughput_min=reader.whole("BreakerMinimumCalls"),
+        counts_bad_events=reader.flag("BreakerCountsBadEvents"),
         window_seconds=reader.number("BreakerWindowSeconds"),
         break_seconds=reader.number("BreakerBreakSeconds"),
         break_seconds_max=reader.number("BreakerBreakSecondsMaximum"),

@@ -218,6 +218,7 @@ def rule(found: BreakerSettings) -> TripRule:
         slow_ratio_max=found.slow_ratio_max,
         slow_seconds=found.slow_seconds,
         throughput_min=found.throughput_min,
+        counts_bad_events=found.counts_bad_events,
     )
 
 

@@ -110,6 +110,13 @@ HUB = Section(
             Bounds(1, 1_000_000),
             "shares count from so many calls on",
         ),
+        Setting(
+            "BreakerCountsBadEvents",
+            "true or false",
+            "true",
+            "whether an event that is nonsense counts as a failed call; see "
+            "[architecture](architecture.md#events)",
+        ),
         number("BreakerWindowSeconds", "seconds", "30", Bounds(1, 1800), "the window"),
         number("BreakerBreakSeconds", "seconds", "30", Bounds(1, 86_400), "the first break"),
         number(

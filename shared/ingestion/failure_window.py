@@ -43,6 +43,8 @@ class TripRule:
     slow_ratio_max: float | None = None
     slow_seconds: float = 10
     throughput_min: int = 20
+    counts_bad_events: bool = True
+    """Whether an event that is found to be nonsense is a failed call, or none at all."""
 
 
 @dataclass(frozen=True, slots=True)

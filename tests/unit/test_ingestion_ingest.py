@@ -214,6 +214,19 @@ async def test_one_bad_event_does_not_fail_a_probe(rig: Rig) -> None:
     assert list(rig.store.rows[STREAM].dead_letters) == [10]
 
 
+async def test_nonsense_need_not_count(rig: Rig) -> None:
+    rig.guard.rule = replace(rig.guard.rule, counts_bad_events=False, failure_ratio_max=0.5)
+    rig.bad = set(range(30))
+    await rig.ingest(0, 39)
+    rig.wait(20)
+    await rig.ingest(40, 49)
+    assert await rig.mode() is Mode.CLOSED
+    assert len(rig.store.rows[STREAM].dead_letters) == 30
+    rig.handle_error = ValueError("nobody knows what this is")
+    await rig.ingest(50, 56)
+    assert await rig.mode() is Mode.OPEN, "what is not known to be nonsense counts"
+
+
 async def trip_again(rig: Rig) -> int:
     """Up to 9 is accounted for; then the breaker opens and its break ends. How many were tried."""
     await test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(rig)

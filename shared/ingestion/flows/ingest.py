@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from shared.ingestion.errors import BreakerOpen, Fenced, StoreUnavailable
+from shared.ingestion.errors import BadEvent, BreakerOpen, Fenced, StoreUnavailable
+from shared.ingestion.failure_window import TripRule
 from shared.ingestion.flows import outbox, process_batch
 from shared.ingestion.flows.guard import BreakerGuard
 from shared.ingestion.flows.process_batch import Consumer, Report
@@ -38,7 +39,7 @@ class Line:
 class Calls:
     """The handler's calls of one batch, counted and timed."""
 
-    slow_seconds: float
+    rule: TripRule
     elapsed: Callable[[], float]
     successes: int = 0
     failures: int = 0
@@ -46,12 +47,16 @@ class Calls:
     last_error: str = ""
 
     def of(self, handle: Handler) -> Handler:
-        elapsed, slow_seconds = self.elapsed, self.slow_seconds
+        elapsed, slow_seconds = self.elapsed, self.rule.slow_seconds
 
         async def counted(event: Event) -> Effect:
             began = elapsed()
             try:
                 effect = await handle(event)
+            except BadEvent as error:
+                if self.rule.counts_bad_events:
+                    self.fail(error)
+                raise
             except Exception as error:
                 self.fail(error)
                 raise
@@ -104,7 +109,7 @@ async def _new(events: list[Event], line: Line) -> list[Event]:
 
 async def _watched(part: Sequence[Event], line: Line, *, probing: bool) -> None:
     """Process, and tell the breaker how it went before anything is raised."""
-    calls = Calls(line.guard.rule.slow_seconds, line.elapsed)
+    calls = Calls(line.guard.rule, line.elapsed)
     consumer = replace(line.consumer, handle=calls.of(line.consumer.handle))
     try:
         report = await process_batch.run(part, consumer)
