@@ -23,13 +23,8 @@ TREND_DAYS = timedelta(days=7)
 async def notify() -> int:
     """Tell what is new; answers how many news were sent."""
     found = wiring.settings().notifications
-    return await flow.run(
-        sources(),
-        wiring.memories(),
-        wiring.herald(),
-        Patience(found.quiet, found.repeat),
-        timedelta(minutes=found.at_maximum_minutes),
-    )
+    patience = Patience(found.quiet, found.repeat)
+    return await flow.run(sources(), wiring.memories(), wiring.herald(), patience)
 
 
 def sources() -> Mapping[str, Source]:

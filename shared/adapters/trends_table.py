@@ -10,7 +10,8 @@ from shared.connections import StorageConnection
 from shared.sampling.trend_rows import Trend, trend_of
 
 TABLE_NAME = "Trends"
-ROWS_MAX = 5000
+ROWS_MAX = 100_000
+"""A month of three thousand series, in a hundred pages."""
 
 log = logging.getLogger(__name__)
 
@@ -21,14 +22,17 @@ class TableTrends:
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)
 
-    async def since(self, first: date, verdict: str = "") -> list[Trend]:
+    async def since(self, first: date, verdict: str = "", rows_max: int = ROWS_MAX) -> list[Trend]:
         """The days from then on, or those of this verdict; a row that is not understood hides no
-        other. At most ROWS_MAX."""
+        other. Of more than ``rows_max`` the last series by name are missing, which is logged."""
         query, parameters = "RowKey ge @first", {"first": first.isoformat()}
         if verdict:
             query, parameters["verdict"] = f"{query} and verdict eq @verdict", verdict
         found = []
-        for row in await self._table.rows(query, parameters, ROWS_MAX):
+        rows = await self._table.rows(query, parameters, rows_max)
+        if len(rows) == rows_max:
+            log.warning("[trends_cut] more than %s days of series: the rest is not read", rows_max)
+        for row in rows:
             try:
                 found.append(trend_of(row))
             except (KeyError, TypeError, ValueError) as error:

@@ -44,12 +44,12 @@ def conditions(
     now: datetime,
     at_maximum_minutes: float,
 ) -> list[News]:
-    """What lasts at ``now``; ``lines`` are those of at least the last ``at_maximum_minutes``.
+    """What lasts at ``now``; ``lines`` are the newest of the log.
 
     Without an id: who tells them knows when they began.
     """
     found = list(_stale(resource, state, now))
-    if condition := _at_maximum(resource, lines, now, at_maximum_minutes):
+    if condition := _at_maximum(resource, state, lines, now, at_maximum_minutes):
         found.append(condition)
     return found
 
@@ -72,24 +72,39 @@ def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[N
 
 
 def _at_maximum(
-    resource: Resource, lines: Sequence[LogEntry], now: datetime, minutes: float
+    resource: Resource,
+    state: ScalingState,
+    lines: Sequence[LogEntry],
+    now: datetime,
+    minutes: float,
 ) -> News | None:
-    """At the maximum for all of the time, and the rule wants no less at the end of it.
+    """At the maximum for so long, and the newest decision's rule wants no less.
 
     Whether it wants more is not always known: rules that know the limits stay within them.
     """
-    if resource.limits.minimum == resource.limits.maximum:
-        return None
-    start = now - timedelta(minutes=minutes)
-    decided = [line for line in lines if line.kind is EntryKind.DECISION and line.time >= start]
     maximum = resource.limits.maximum
-    if not decided or any((line.current or 0) < maximum for line in decided):
+    since = _since_at_least(maximum, state)
+    decided = [line for line in lines if line.kind is EntryKind.DECISION]
+    newest = max(decided, key=lambda line: line.time, default=None)
+    if resource.limits.minimum == maximum or since is None or newest is None:
         return None
-    oldest, newest = (pick(line.time for line in decided) for pick in (min, max))
-    covered = (newest - oldest).total_seconds() / 60
-    wish = max(decided, key=lambda line: line.time).candidates
-    if covered < 0.8 * minutes or not wish or wish[0].capacity < maximum:
+    if now - since < timedelta(minutes=minutes) or (newest.current or 0) < maximum:
         return None
-    headline = f"{resource.name}: at its maximum of {maximum} for {minutes:.0f} min"
+    wish = newest.candidates
+    if not wish or wish[0].capacity < maximum:
+        return None
+    lasted = (now - since).total_seconds() / 60
+    headline = f"{resource.name}: at its maximum of {maximum} for {lasted:.0f} min"
     text = f"The rule wants {wish[0].capacity}: {wish[0].reason}"
     return News("", Kind.AT_MAXIMUM, resource.name, now, headline, text, Severity.WARNING)
+
+
+def _since_at_least(capacity: int, state: ScalingState) -> datetime | None:
+    """From when on there were so many instances. Runs of equal capacities keep their beginning."""
+    since = None
+    history = state.histories.get(CAPACITY_METRIC)
+    for sample in reversed(history.samples if history else ()):
+        if sample.value < capacity:
+            break
+        since = sample.time
+    return since

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from shared.notifications.ports import Forgotten, Herald, Memories, Observed, Source
 from shared.notifications.telling import (
@@ -26,15 +26,11 @@ async def run(
     memories: Memories,
     herald: Herald,
     patience: Patience,
-    look_back: timedelta = timedelta(0),
 ) -> int:
-    """How many news were sent. A place that cannot be looked at hides no other.
-
-    Sources are asked from ``look_back`` ago on, at least.
-    """
+    """How many news were sent. A place that cannot be looked at hides no other."""
     known = await memories.read()
     now = known.read_at
-    since = now - max(patience.look_back, look_back)
+    since = now - patience.look_back
     seen = [await _looked(name, source, since, now) for name, source in sources.items()]
     found = [observed for observed in seen if observed is not None]
     events = [news for each in found for news in each.events]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 
 from local.azurite import Azurite
-from shared.adapters.table import Table
+from shared.adapters.table import Operation, Table
 from shared.adapters.trends_table import TABLE_NAME, TableTrends
 from shared.connections import StorageConnection
 from shared.sampling.trend_rows import Trend, trend_row
@@ -41,3 +41,22 @@ async def test_days_of_a_verdict_are_read_and_a_broken_row_hides_no_other(
         trend for trend in written[2:] if trend.verdict == Finding.EVENTS_LOST
     ]
     assert "[trend_not_understood] 0" in caplog.text
+
+
+async def test_more_days_than_a_page_of_the_service_has_are_all_read_and_a_cut_is_told(
+    azurite: Azurite, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = StorageConnection("Storage", azurite.connection_string)
+    day, table = date(2031, 1, 1), Table(connection, TABLE_NAME)
+    await table.create()
+    days = [str(day + timedelta(days=n)) for n in range(1100)]
+    rows = [trend_row(Trend(each, "many days", "AppEvents", verdict="normal")) for each in days]
+    for start in range(0, len(rows), 100):
+        operations: list[Operation] = [("create", row) for row in rows[start : start + 100]]
+        await table.submit(operations)
+    await table.close()
+    async with aclosing(TableTrends(connection)) as trends:
+        assert [trend.date for trend in await trends.since(day)] == days
+        assert "[trends_cut]" not in caplog.text
+        assert len(await trends.since(day, rows_max=1050)) == 1050
+    assert "[trends_cut]" in caplog.text

@@ -20,6 +20,7 @@ from shared.autoscaling.errors import (
 )
 from shared.autoscaling.flows import (
     metric_collector,
+    news,
     poison,
     reconciler,
     retention,
@@ -45,6 +46,8 @@ from shared.autoscaling.model import (
     ScalingState,
 )
 from shared.autoscaling.ports import Snapshot
+from shared.news import Kind
+from shared.notifications.telling import Patience
 from tests.builders import NOW, SOURCE, TIMING, metric, resource
 
 
@@ -493,6 +496,19 @@ async def test_a_poison_metric_is_written_down_whole_with_its_reason(
     assert (line.kind, line.body) == (EntryKind.POISON, body)
     assert why in line.reason
     assert (await world.store.load("plan-1")).state.histories == {}
+
+
+async def test_poison_that_waited_while_the_app_stood_still_is_told_all_the_same() -> None:
+    world = World()
+    waited = timedelta(hours=3, minutes=20)
+    old = PoisonMessage("metrics", "message-1", "not json", world.now - waited)
+    for _ in range(2):
+        await poison.run_metric(old, world.resources, world.store)
+    (line,) = await world.store.log(UNATTRIBUTED)
+    assert line.time == old.inserted_at + timedelta(hours=3)
+    since = world.now - Patience().look_back
+    happened, _ = await news.run([], world.store, since, world.now, 30)
+    assert [each.kind for each in happened] == [Kind.POISON]
 
 
 async def test_a_poison_action_frees_its_resource() -> None:

@@ -19,11 +19,13 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     EntryKind,
+    History,
     Limits,
     LogEntry,
     Metric,
     MetricValue,
     Recommendation,
+    ScalingState,
 )
 from shared.autoscaling.newsworthy import conditions, events
 from shared.ingestion.flows import news as failed_events
@@ -34,7 +36,7 @@ from shared.notifications.ports import NotSent, Observed
 from shared.notifications.telling import Patience, Telling
 from shared.sampling.alarms import alarms
 from shared.sampling.trend_rows import Trend
-from tests.builders import NOW, ago, resource, state
+from tests.builders import NOW, ago, resource, sample, state
 
 MINUTE = timedelta(minutes=1)
 PATIENCE = Patience(quiet=15 * MINUTE, repeat=timedelta(hours=6))
@@ -289,21 +291,54 @@ def test_events_of_the_log_in_words() -> None:
     assert told == {"scaled": "plan-1: 2 → 3", "scaling.refused": "plan-1: 3 → 4"}
 
 
-def kinds_of(lines: list[LogEntry]) -> list[str]:
-    found = conditions(resource(), state([1]), lines, NOW, 30)
-    return [news.kind for news in found]
+def seen_capacities(*capacities: tuple[int, float]) -> ScalingState:
+    """Each with the minutes since it was seen; the source answers."""
+    samples = tuple(sample(value, minutes * 60) for value, minutes in capacities)
+    return replace(state(), histories={**state([1]).histories, CAPACITY_METRIC: History(samples)})
 
 
-def test_at_the_maximum_for_long_and_wanting_more() -> None:
-    always = [line(EntryKind.DECISION, seconds) for seconds in range(0, 1800, 60)]
-    assert kinds_of(always) == ["at.maximum"]
-    assert kinds_of(always[:15]) == []  # not for long enough
-    content = [replace(each, candidates=(Recommendation(4, "less"),)) for each in always]
-    assert kinds_of(content) == []
+WANTING = line(EntryKind.DECISION)
+
+
+@pytest.mark.parametrize(
+    ("capacities", "newest", "told"),
+    [
+        ([(3, 95), (5, 90), (5, 0)], WANTING, ["plan-1: at its maximum of 5 for 90 min"]),
+        ([(5, 29), (5, 0)], WANTING, []),
+        ([(5, 90), (4, 20), (5, 10), (5, 0)], WANTING, []),
+        ([(5, 90), (5, 0)], replace(WANTING, candidates=(Recommendation(4, "less"),)), []),
+        ([(5, 90), (5, 0)], replace(WANTING, current=4), []),
+        ([(6, 90), (6, 0)], WANTING, ["plan-1: at its maximum of 5 for 90 min"]),
+        ([(5, 90), (5, 0)], line(EntryKind.CONFIRMED), []),
+    ],
+)
+def test_at_the_maximum_for_long_and_wanting_no_less(
+    capacities: list[tuple[int, float]], newest: LogEntry, told: list[str]
+) -> None:
+    older = line(EntryKind.DECISION, 60, candidates=(Recommendation(9, "more"),))
+    lines = [newest] if newest.kind is EntryKind.CONFIRMED else [newest, older]
+    found = conditions(resource(), seen_capacities(*capacities), lines, NOW, 30)
+    assert [news.headline for news in found] == told
+
+
+def test_who_has_one_capacity_only_is_not_at_its_maximum() -> None:
     fixed = resource(limits=Limits(5, 5))
-    assert conditions(fixed, state([1]), always, NOW, 30) == []
-    dipped = [*always[:10], replace(always[10], current=4), *always[11:]]
-    assert kinds_of(dipped) == []
+    assert conditions(fixed, seen_capacities((5, 90), (5, 0)), [WANTING], NOW, 30) == []
+
+
+async def test_a_day_at_the_maximum_is_seen_however_many_lines_it_has() -> None:
+    clock = {"now": NOW}
+    store, workers = MemoryStateStore(lambda: clock["now"]), resource(limits=Limits(1, 2))
+    for minutes in range(0, 1440, 10):
+        clock["now"] = NOW + minutes * MINUTE
+        for name, value in ((CAPACITY_METRIC, 2), ("backlog", 1e6)):
+            sent = Metric("plan-1", name, MetricValue(clock["now"], value))
+            await scaling_logic.run(sent, {"plan-1": workers}, store)
+    now = clock["now"]
+    _, lasting = await resource_news.run([workers], store, now - 80 * MINUTE, now, 1430)
+    assert [news.kind for news in lasting] == ["at.maximum"]
+    _, lasting = await resource_news.run([workers], store, now - 80 * MINUTE, now, 1431)
+    assert lasting == []
 
 
 async def test_a_source_without_samples_is_told_and_poison_without_a_resource_too() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.model import Resource
@@ -12,7 +12,8 @@ from shared.autoscaling.newsworthy import conditions, events
 from shared.autoscaling.ports import StateStore
 from shared.news import News
 
-LINES_MAX = 10_000
+LINES_MAX = 20_000
+"""An hour and a half of decisions every 15 s on fifty metrics."""
 
 
 async def run(
@@ -37,8 +38,6 @@ async def _one(
     now: datetime,
     at_maximum_minutes: float,
 ) -> tuple[list[News], list[News]]:
-    start = min(since, now - timedelta(minutes=at_maximum_minutes))
-    lines = await store.log(resource.name, LINES_MAX, since=start)
+    lines = await store.log(resource.name, LINES_MAX, since=since)
     state = (await store.load(resource.name)).state
-    found = list(events(line for line in lines if line.time >= since))
-    return found, conditions(resource, state, lines, now, at_maximum_minutes)
+    return list(events(lines)), conditions(resource, state, lines, now, at_maximum_minutes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from shared.autoscaling.actions import ActionTiming, entry, fail
 from shared.autoscaling.errors import BadMessage
@@ -19,6 +19,7 @@ from shared.autoscaling.samples import merge
 
 log = logging.getLogger(__name__)
 
+HOUR = timedelta(hours=1)
 UNATTRIBUTED = "!poison"
 """Where the log keeps messages that no declared resource can be named for."""
 
@@ -92,15 +93,25 @@ async def _free(
     await store.commit(snapshot, replace(snapshot.state, desired=failed), [line])
 
 
+def _line_time(inserted_at: datetime, now: datetime) -> datetime:
+    """The time of arrival, or so many hours after it that it is less than an hour ago.
+
+    A message may have waited while the app stood still: nobody would look for its line that far
+    back. Whoever writes it twice writes it at the same time, unless an hour has passed.
+    """
+    return inserted_at + max((now - inserted_at) // HOUR, 0) * HOUR
+
+
 async def _record(
     message: PoisonMessage, reason: str, resources: Mapping[str, Resource], store: StateStore
 ) -> None:
     named = named_resource(message.body)
     resource_name = named if named is not None and named in resources else UNATTRIBUTED
+    now = (await store.load(resource_name)).read_at
     await store.record(
         LogEntry(
             resource_name=resource_name,
-            time=message.inserted_at,
+            time=_line_time(message.inserted_at, now),
             kind=EntryKind.POISON,
             entry_id=f"poison-{message.message_id}",
             reason=f"message on {message.queue} could not be processed: {reason}",
