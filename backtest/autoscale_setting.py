@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from tzlocal.windows_tz import win_tz
 
+from backtest.autoscale_week import Begins, week
 from backtest.errors import BacktestError
 from shared.autoscaling.model import (
     AppServicePlan,
@@ -100,8 +101,8 @@ def convert(document: Any) -> Converted:
     profiles = [_profile(p, f"profiles[{n}]", reading) for n, p in enumerate(_listed(setting))]
     ends = {_marks_end(p.name): p for p in profiles if _marks_end(p.name)}
     regular = _regular(profiles, ends)
-    timed = [_ended(p, ends, reading) for p in profiles if p.when and not _marks_end(p.name)]
-    timed.sort(key=lambda profile: not (profile.when and profile.when.fixed))
+    fixed = [p for p in profiles if p.when and p.when.fixed]
+    timed = [*fixed, *_recurring(profiles, ends, reading)]
     if not reading.metrics:
         raise BacktestError("profiles: no rule has a metricTrigger: nothing would be measured")
     reading.notes += _left_out(setting)
@@ -270,7 +271,7 @@ def _when(given: Mapping[str, Any], place: str) -> When | None:
         raise BacktestError(f"{place}: {unknown[0]!r} is no day of the week")
     start = time(int(schedule["hours"][0]), int(schedule["minutes"][0]))
     zone = _zone(schedule.get("timeZone"), place)
-    return When(days, start.isoformat("minutes"), "00:00", zone)
+    return When(days, start.isoformat("minutes"), "", zone)
 
 
 def _zone(name: Any, place: str) -> str:
@@ -292,17 +293,29 @@ def _marks_end(name: str) -> str:
     return str(found.get("for", "")) if isinstance(found, dict) else ""
 
 
-def _ended(profile: ProfileOf, ends: Mapping[str, ProfileOf], reading: _Reading) -> ProfileOf:
-    when = profile.when
-    assert when is not None
-    if when.fixed:
-        return profile
-    mark = ends.get(profile.name)
-    if mark is None or mark.when is None:
-        reading.notes.append(f"profile {profile.name}: has no end in the setting; ends at midnight")
-        return profile
-    ended = When(when.weekdays, when.start, mark.when.start, when.time_zone)
-    return ProfileOf(profile.name, profile.limits, profile.policy, ended)
+def _recurring(
+    profiles: Sequence[ProfileOf], ends: Mapping[str, ProfileOf], reading: _Reading
+) -> Iterator[ProfileOf]:
+    """Each recurring profile for the whiles that it holds."""
+    begins = [
+        Begins(n, p.when.weekdays, p.when.start, ends_another=bool(_marks_end(p.name)))
+        for n, p in enumerate(profiles)
+        if p.when and not p.when.fixed
+    ]
+    if len({p.when.time_zone for p in profiles if p.when and not p.when.fixed}) > 1:
+        reading.notes.append("recurring profiles have several time zones: check where they meet")
+    for each in begins:
+        name = profiles[each.profile].name
+        if not each.ends_another and name not in ends:
+            reading.notes.append(
+                f"profile {name}: has no end in the setting: as in Azure it holds until the next "
+                "recurring one begins"
+            )
+    for held in week(begins):
+        profile = profiles[held.profile]
+        assert profile.when is not None
+        when = When(held.weekdays, held.start, held.end, profile.when.time_zone)
+        yield replace(profile, when=when)
 
 
 def _cooldown(reading: _Reading) -> Cooldown:

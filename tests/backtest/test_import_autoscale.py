@@ -13,9 +13,10 @@ import pytest
 
 from backtest.autoscale_setting import convert
 from backtest.autoscale_source import written
+from backtest.autoscale_week import Begins, Holds, week
 from backtest.cli import main
 from backtest.errors import BacktestError
-from shared.autoscaling import Resource
+from shared.autoscaling import Resource, Schedule
 from shared.autoscaling.decide import decide
 from shared.autoscaling.model import CAPACITY_METRIC, History, MetricValue, ScalingState
 from shared.settings import load
@@ -71,6 +72,57 @@ def test_it_decides_as_the_setting_says(
         "jobs_approximatemessagecount": 50.0,
     }
     assert decided(now, capacity, **{**known, **values}) == desired
+
+
+WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+DAY, WEEKEND = Begins(0, WEEK[:5], "08:30"), Begins(1, ("Sat",), "00:00")
+
+
+@pytest.mark.parametrize(
+    ("begins", "held"),
+    [
+        ([], []),
+        ([DAY, Begins(2, WEEK[:5], "18:00", True)], [Holds(0, WEEK[:5], "08:30", "18:00")]),
+        (
+            [DAY, Begins(2, WEEK[:5], "03:00", True)],  # over midnight, and over the weekend
+            [
+                Holds(0, (*WEEK[:4], "Sun"), "08:30", "03:00"),
+                Holds(0, WEEK[4:6], "08:30", "08:30"),
+            ],
+        ),
+        ([Begins(0, ("Wed",), "12:00")], [Holds(0, WEEK, "12:00", "12:00")]),
+        (
+            [DAY, WEEKEND],  # neither ends of itself
+            [
+                Holds(0, WEEK[:4], "08:30", "08:30"),
+                Holds(0, ("Fri",), "08:30", "00:00"),
+                Holds(1, ("Sat", "Sun"), "00:00", "00:00"),
+                Holds(1, ("Mon",), "00:00", "08:30"),
+            ],
+        ),
+        (
+            [Begins(0, ("Mon",), "08:00"), Begins(1, ("Mon",), "12:00"),
+             Begins(2, ("Mon",), "12:00", True), Begins(2, ("Mon",), "18:00", True)],
+            [Holds(0, ("Mon",), "08:00", "12:00"), Holds(1, ("Mon",), "12:00", "18:00")],
+        ),
+    ],
+)  # fmt: skip
+def test_a_recurring_profile_holds_until_the_next_one_begins(
+    begins: list[Begins], held: list[Holds]
+) -> None:
+    assert week(begins) == held
+
+
+def test_a_recurring_profile_without_an_end_goes_on_through_the_night_and_is_noted() -> None:
+    document = example()
+    profiles = document["properties"]["profiles"]
+    profiles[:] = [p for p in profiles if not p["name"].startswith("{")]
+    converted = convert(document)
+    assert any("Office hours: has no end in the setting" in note for note in converted.notes)
+    schedule = loaded(document).policy
+    assert isinstance(schedule, Schedule)
+    for moment in (OFFICE, NIGHT, NIGHT + timedelta(days=4)):
+        assert any(rule.holds(moment, "UTC") for rule in schedule.rules)
 
 
 @pytest.mark.parametrize("form", ["rest", "cli", "template"])
