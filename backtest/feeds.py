@@ -8,6 +8,7 @@ from typing import Literal
 
 from shared.autoscaling import Resource
 from shared.autoscaling.advance import counts_backlog
+from shared.autoscaling.model import PushedMetric
 
 Feed = Literal["backlog", "finished", "incoming", "0"]
 
@@ -41,3 +42,15 @@ def _feed(resource: Resource, name: str, backlog_metric: str | None) -> Feed:
     if backlog_metric is not None:
         return "backlog" if name == backlog_metric else "0"
     return "backlog" if counts_backlog(resource.metrics[name]) else "0"
+
+
+def not_in_a_trace(resource: Resource, fed: Mapping[str, Feed]) -> list[str]:
+    """Metrics whose zeros say nothing, for nobody knows what they would have been: CPU, say.
+
+    That there are neither dead letters nor scheduled messages is true of a trace.
+    """
+    return [
+        name
+        for name, source in resource.metrics.items()
+        if fed[name] == "0" and isinstance(source, PushedMetric)
+    ]

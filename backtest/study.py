@@ -11,7 +11,7 @@ from backtest.arena import Arena, Schedule
 from backtest.clairvoyant import clairvoyant
 from backtest.errors import BadArena
 from backtest.faults import stormy_replay
-from backtest.feeds import feeds
+from backtest.feeds import Feed, feeds, not_in_a_trace
 from backtest.lower_bound import lower_bound
 from backtest.outcome import Course, Score, course
 from backtest.progress import Progress
@@ -149,8 +149,14 @@ def _not_as_declared(resource: Resource, arena: Arena) -> Iterator[str]:
 def _rule_notices(rules: Rules, arena: Arena, replayed: Replay) -> tuple[str, ...]:
     """What the user should know of how the rules fared."""
     said = list(_not_as_declared(rules.resource, arena))
-    if "backlog" not in _feeds(rules, arena).values():
+    fed = _feeds(rules, arena)
+    if "backlog" not in fed.values():
         said.append("no metric of the resource counts waiting items: its rules saw only zeros")
+    elif unknown := not_in_a_trace(in_arena(rules.resource, arena), fed):
+        said.append(
+            f"not in a trace: {', '.join(unknown)}. Rules on these saw zeros: they never asked for "
+            "more, and never stood in the way of less"
+        )
     if replayed.rule_error:
         said.append(f"the rules failed: {replayed.rule_error}")
     if replayed.false_alarms:
@@ -160,7 +166,7 @@ def _rule_notices(rules: Rules, arena: Arena, replayed: Replay) -> tuple[str, ..
     return tuple(said)
 
 
-def _feeds(rules: Rules, arena: Arena) -> Mapping[str, str]:
+def _feeds(rules: Rules, arena: Arena) -> Mapping[str, Feed]:
     return feeds(in_arena(rules.resource, arena), arena.backlog_metric)
 
 

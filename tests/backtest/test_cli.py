@@ -243,3 +243,17 @@ def test_one_of_several_backlogs_can_be_fed_alone(backtest: CommandLine) -> None
     code, _, complaint = backtest.run(*options, "--backlog-metric", "typo")
     assert code == 2
     assert "--backlog-metric typo: must be one of jobs, more" in complaint
+
+
+def test_metrics_that_a_trace_does_not_have_are_named(backtest: CommandLine) -> None:
+    rules = backtest.file(
+        "rules.py",
+        BACKLOG_RULES.replace(
+            '{"jobs": StorageQueue("jobs")}', '{"jobs": StorageQueue("jobs"), "cpu": HubMetric()}'
+        ).replace("AppServicePlan,", "AppServicePlan, HubMetric,", 1),
+    )
+    options = (backtest.trace([20] * 30), "--rules", rules, "--instance-rate", 12)
+    (notice,) = [n for n in backtest.json(*options)["trace"]["notices"] if "not in a trace" in n]
+    assert notice.startswith("not in a trace: cpu. Rules on these saw zeros")
+    named = backtest.json(*options, "--backlog-metric", "cpu")["trace"]["notices"]
+    assert not any("not in a trace" in notice for notice in named)
