@@ -37,6 +37,7 @@ class Kind(StrEnum):
     BREAKER_OPENED = "breaker.opened"
     BREAKER_CLOSED = "breaker.closed"
     DEAD_LETTERS = "dead.letters.growing"
+    EVENTS_GONE = "events.gone"
     TRENDS_FAILED = "trends.failed"
     TREND_ALARM = "trend.alarm"
 

@@ -21,6 +21,22 @@ var alerts = [
     severity: 1
   }
   {
+    name: 'events-gone'
+    description: 'Events are gone from the hub before they were taken in. The line says which.'
+    query: 'AppTraces | where Message startswith "[gap]"'
+    minutes: 5
+    above: 0
+    severity: 1
+  }
+  {
+    name: 'breaker-opened'
+    description: 'Too many events failed, and none are taken in until somebody or a probe closes it.'
+    query: 'AppTraces | where Message startswith "[breaker_opened]"'
+    minutes: 5
+    above: 0
+    severity: 1
+  }
+  {
     name: 'failures'
     description: 'Functions fail: see the exceptions of these operations.'
     query: 'AppRequests | where Success == false'

@@ -127,8 +127,9 @@ class MemoryIngestionStore:
             raise CommitRefused(f"{stored.letter.sequence} is no dead letter any more")
         del rows.dead_letters[stored.letter.sequence]
 
-    async def gaps(self, stream: Stream, limit: int) -> Sequence[Gap]:
-        return [gap for _, gap in sorted(self.rows[stream].gaps.items())][:limit]
+    async def gaps(self, stream: Stream, after: int | None, limit: int) -> Sequence[Gap]:
+        first = -1 if after is None else after
+        return [gap for n, gap in sorted(self.rows[stream].gaps.items()) if n > first][:limit]
 
     def _check_size(self, rows: int) -> None:
         if rows > self.limits.rows_max:

@@ -145,8 +145,10 @@ class SqlIngestionStore:
     async def remove(self, stored: StoredDeadLetter) -> None:
         await self._sql.write(lambda c: end_dead_letter(c, stored))
 
-    async def gaps(self, stream: Stream, limit: int) -> Sequence[Gap]:
+    async def gaps(self, stream: Stream, after: int | None, limit: int) -> Sequence[Gap]:
         query = select(gaps).where(of_stream(gaps))
+        if after is not None:
+            query = query.where(gaps.c.first > after)
         rows = await self._select(query, (gaps.c.first,), stream, limit)
         return [Gap(row.first, row.last, row.found_at, row.reason) for row in rows]
 

@@ -117,8 +117,9 @@ class TableIngestionStore:
     async def remove(self, stored: StoredDeadLetter) -> None:
         await self._end(stored, [])
 
-    async def gaps(self, stream: Stream, limit: int) -> Sequence[Gap]:
-        return [gap_of(row) for row in await self._first(stream, GAP, 0, limit)]
+    async def gaps(self, stream: Stream, after: int | None, limit: int) -> Sequence[Gap]:
+        rows = await self._first(stream, GAP, 0 if after is None else after + 1, limit)
+        return [gap_of(row) for row in rows]
 
     async def close(self) -> None:
         await self._table.close()

@@ -122,8 +122,8 @@ class DeadLetterStore(Protocol):
         """Give the event up for good. Raises CommitRefused where the row changed or is gone."""
         ...
 
-    async def gaps(self, stream: Stream, limit: int) -> Sequence[Gap]:
-        """The first so many gaps, by number."""
+    async def gaps(self, stream: Stream, after: int | None, limit: int) -> Sequence[Gap]:
+        """The first so many that begin above ``after`` (None: from the start), by number."""
         ...
 
 

@@ -58,7 +58,7 @@ async def test_other_streams_keep_their_own(store: Store) -> None:
     await store.remove(found)
     assert await numbers(store, ours, None, 9) == []
     assert await numbers(store, theirs, None, 9) == [1, 5]
-    assert await store.gaps(theirs, 9) == []
+    assert await store.gaps(theirs, None, 9) == []
 
 
 async def test_streams_are_those_that_began(store: Store) -> None:
@@ -122,5 +122,6 @@ async def test_gaps_come_by_number(store: Store) -> None:
     gaps = [gap(9, 9), gap(0, 3), gap(100, 2**40)]
     stream = await filled(store, [], gaps)
     by_number = sorted(gaps, key=lambda each: each.first)
-    assert await store.gaps(stream, 9) == by_number
-    assert await store.gaps(stream, 2) == by_number[:2]
+    assert await store.gaps(stream, None, 9) == by_number
+    assert await store.gaps(stream, None, 2) == by_number[:2]
+    assert await store.gaps(stream, 0, 9) == by_number[1:]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,10 +19,16 @@ from local.stand_ins.plans import P1V3, Plan
 from shared import settings
 from shared.adapters.app_service import AppServiceControl
 from shared.adapters.memory import MemoryStateStore
+from shared.adapters.webhook import LogHerald
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.model import CAPACITY_METRIC, Limits, Metric, MetricValue, Recommendation
 from shared.connections import ServiceBusConnection, StorageConnection
+from shared.ingestion.announcement import announcement
+from shared.ingestion.breaker import Breaker, Mode
+from shared.ingestion.flows import ingest
+from shared.ingestion.flows.process_batch import Report
+from shared.ingestion.model import Gap
 from shared.messaging.entities import QueueFacts, problems
 from shared.messaging.flows import poison as telemetry_poison
 from shared.messaging.periods import DUPLICATE_WINDOW_MAX, Period
@@ -263,3 +270,8 @@ async def test_alerts_look_for_what_the_app_really_says(caplog: pytest.LogCaptur
     assert caplog.messages[-1].startswith(alert_texts("poison")[0])
     telemetry_poison.run("{", "m2")
     assert caplog.messages[-1].startswith(alert_texts("poison")[0])
+    ingest.tell(Mock(), Report(gaps=[Gap(1, 2, NOW, "retention")]))
+    assert caplog.messages[-1].startswith(alert_texts("events-gone")[0])
+    opened = Breaker(Mode.OPEN, 1, NOW, "6 failures")
+    await LogHerald().tell(announcement("metric_ingest", opened, ""))
+    assert caplog.messages[-1].startswith(alert_texts("breaker-opened")[0])

@@ -102,7 +102,7 @@ def check_seed(seed: int) -> None:
         mine = run_now(MemoryIngestionStore.dead_letters(store, STREAM, None, 9999))
         theirs = run_now(store.sql.dead_letters(STREAM, None, 9999))
         assert mine == theirs, f"seed {seed}"
-        found = run_now(store.sql.gaps(STREAM, 9999))
+        found = run_now(store.sql.gaps(STREAM, None, 9999))
         assert found == list(hostile.rows.gaps.values()), f"seed {seed}"
 
 

@@ -137,7 +137,7 @@ async def spoken() -> Spoken:
     first, second = await store.dead_letters(stream, None, 10)
     await store.redrive(first, effect(stream, 2))
     await store.remove(second)
-    await store.gaps(stream, 10)
+    await store.gaps(stream, 1, 10)
     await store.streams()
     owners = SqlOwnershipStore(sql, "ns", "hub", "$Default")
     mine = await owners.write(Claim("0", "a", 1, None, "free"))

@@ -29,7 +29,7 @@ from shared.autoscaling.model import (
 )
 from shared.autoscaling.newsworthy import conditions, events
 from shared.ingestion.flows import news as failed_events
-from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, Stream
+from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, Gap, Stream
 from shared.news import Kind, News
 from shared.notifications import flow
 from shared.notifications.ports import NotSent, Observed
@@ -383,6 +383,21 @@ async def test_dead_letters_since_a_time_are_told() -> None:
     assert {(news.kind, news.subject) for news in told} == {
         ("dead.letters.growing", "metrics/$Default")
     }
+
+
+async def test_events_that_are_gone_are_told_wherever_they_began() -> None:
+    store = MemoryIngestionStore(lambda: NOW)
+    stream = Stream("bus", "metrics", "$Default", "2")
+    checkpoint = Checkpoint(0, 500_000, "2", NOW, txid="t")
+    await store.commit(stream, await store.load(stream), Commit(None, checkpoint))
+    old, new = NOW - 60 * MINUTE, NOW
+    gaps = [Gap(n, n, old, "skipped") for n in range(1, 1300)]
+    gaps += [Gap(0, 0, new, "retention"), Gap(2000, 499_999, new, "retention")]
+    store.rows[stream].gaps.update({gap.first: gap for gap in gaps})
+    told = await failed_events.run(store, store, NOW - MINUTE)
+    assert {(news.kind, news.subject) for news in told} == {("events.gone", "metrics/$Default")}
+    assert [news.text for news in told] == ["0 to 0: retention", "2000 to 499999: retention"]
+    assert told[1].headline == "metrics: 498000 event(s) of partition 2 are gone"
 
 
 @pytest.mark.parametrize("letters", [1, 1500])

@@ -1,10 +1,10 @@
-"""news: events that failed for good of late."""
+"""news: events that failed for good of late, and events that are gone."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from shared.ingestion.model import DeadLetter, Stream
+from shared.ingestion.model import DeadLetter, Gap, Stream
 from shared.ingestion.ports import DeadLetterStore, IngestionStore
 from shared.news import Kind, News, Severity
 
@@ -17,8 +17,8 @@ PAGES_MAX = 10
 
 
 async def run(store: IngestionStore, letters: DeadLetterStore, since: datetime) -> list[News]:
-    """One for each dead letter since then."""
-    found = []
+    """One for each dead letter and each gap since then."""
+    found = list[News]()
     for stream in await letters.streams():
         checkpoint = (await store.load(stream)).checkpoint
         after = None if checkpoint is None else checkpoint.sequence - EVENTS_BACK
@@ -28,7 +28,35 @@ async def run(store: IngestionStore, letters: DeadLetterStore, since: datetime) 
             if len(page) < PAGE_LETTERS:
                 break
             after = page[-1].sequence
+        found += [
+            _gone(stream, gap) for gap in await _gaps(letters, stream) if gap.found_at >= since
+        ]
     return found
+
+
+async def _gaps(letters: DeadLetterStore, stream: Stream) -> list[Gap]:
+    """All of a stream: few, and one that was found just now may begin a long way back."""
+    found = list[Gap]()
+    for _ in range(PAGES_MAX):
+        page = await letters.gaps(stream, found[-1].first if found else None, PAGE_LETTERS)
+        found += page
+        if len(page) < PAGE_LETTERS:
+            break
+    return found
+
+
+def _gone(stream: Stream, gap: Gap) -> News:
+    return News(
+        news_id=f"{stream.key}/gap/{gap.first}",
+        kind=Kind.EVENTS_GONE,
+        subject=f"{stream.hub}/{stream.consumer_group}",
+        time=gap.found_at,
+        headline=f"{stream.hub}: {gap.count} event(s) of partition {stream.partition_id} are gone",
+        text=f"{gap.first} to {gap.last}: {gap.reason}",
+        severity=Severity.ERROR,
+        source="/api/dead-letters",
+        data={"partition": stream.partition_id, "first": gap.first, "last": gap.last},
+    )
 
 
 def _told(stream: Stream, letter: DeadLetter) -> News:
