@@ -33,8 +33,9 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.messages import decode_metric, encode_metric
 from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
 from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
-from shared.ingestion.model import Event, OutboxMessage, Stream
+from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 from shared.ingestion.ports import SeenBreaker
+from shared.news import News
 from shared.settings import SettingsError
 from tests.builders import NOW, resource
 from tests.unit.test_settings import SINGLE
@@ -87,6 +88,7 @@ class App:
         self.breakers = Breakers(lambda: self.now)
         self.hub = MemoryHubReader(ids=("3",))
         self.sent: list[str] = []
+        self.told: list[News] = []
         self.down = False
         twins = {
             "hub": self.hub,
@@ -95,6 +97,7 @@ class App:
         for name, twin in twins.items():
             monkeypatch.setattr(wiring_ingestion, name, cache(lambda twin=twin: twin))
         monkeypatch.setattr(state, "store", cache(lambda: self.store))
+        monkeypatch.setattr(wiring, "herald", cache(lambda: self))
         monkeypatch.setattr(state, "breaker_store", cache(lambda: self.breakers))
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
@@ -102,17 +105,20 @@ class App:
             raise DependencyDown("queue metrics")
         self.sent += [message.body for message in messages]
 
+    async def tell(self, news: News) -> None:
+        self.told.append(news)
+
     async def close(self) -> None: ...
 
     async def deliver(self, *events: func.EventHubEvent) -> None:
         await self.module.metric_ingest(list(events))
 
-    async def trip(self) -> None:
+    async def trip(self, sequence: int = 0) -> None:
         """The queue is down until the breaker opens."""
         self.down = True
         for _ in range(6):
             with pytest.raises(DependencyDown):
-                await self.deliver(*batch(own(500)))
+                await self.deliver(*batch(own(500), first=sequence))
         self.down = False
 
     async def get(self, name: str = "metric_ingest", **params: str) -> func.HttpResponse:
@@ -274,13 +280,46 @@ async def test_metrics_of_a_hub_that_is_not_set_stop_the_app(
         imported(monkeypatch, {"EventHubConnection": ""})
 
 
+# --- dead letters -----------------------------------------------------------------------------
+
+
+async def test_what_failed_is_listed_shown_put_in_again_once_and_purged_over_http(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask(name: str, body: bytes = b"", sequence: str = "") -> tuple[int, Any]:
+        route = {"partition": "3", "sequence": sequence}
+        request = func.HttpRequest("GET", "https://x/", route_params=route, body=body)
+        answer: func.HttpResponse = await getattr(app.module, name)(request)
+        return answer.status_code, json.loads(answer.get_body())
+
+    await app.deliver(*batch(b"nonsense", own(7), b"worse"))
+    shown = (await ask("dead_letters"))[1]["dead_letters"]
+    assert [letter["sequence"] for letter in shown] == [0, 2]
+    shown = (await ask("dead_letter", sequence="0"))[1]
+    assert (shown["body"], shown["kind"]) == ({"text": "nonsense"}, "poison")
+    assert shown["error"]
+    again = (await ask("dead_letter_redrive", sequence="0"))[1]
+    assert (again["done"], len(again["failed"])) == ([], 1), "it is as bad as it was"
+
+    async def mended(event: Event) -> Effect:
+        return Effect(event.sequence, None, (OutboxMessage("id", own(9).decode()),))
+
+    monkeypatch.setattr(wiring_ingestion, "handler", lambda _stream: mended)
+    assert (await ask("dead_letter_redrive", sequence="0"))[0] == 200
+    assert (await ask("dead_letter_redrive", sequence="0"))[0] == 404
+    assert [decode_metric(body).value.value for body in app.sent] == [7, 9]
+    app.now += timedelta(days=31)
+    assert (await ask("dead_letters_purge", b'{"older_than_days": 30}'))[0] == 200
+    assert (await ask("dead_letters"))[1]["dead_letters"] == []
+
+
 # --- the breaker ------------------------------------------------------------------------------
 
 
 async def test_an_open_breaker_holds_until_a_person_closes_it_by_the_link(app: App) -> None:
     await app.trip()
     with pytest.raises(BreakerOpen):
-        await app.deliver(*batch(own(500)))
+        await app.deliver(*batch(own(501), first=1))
     token = await app.token()
     page = await app.get(token=token)
     text = page.get_body().decode()
@@ -299,6 +338,24 @@ async def test_an_open_breaker_holds_until_a_person_closes_it_by_the_link(app: A
     assert b"<form" not in (await app.get(token=token)).get_body()
     await app.deliver(*batch(own(500), own(501, NOW + timedelta(seconds=1))))
     assert [decode_metric(body).value.value for body in app.sent] == [500, 501]
+
+
+async def test_an_opening_is_told_once_however_many_fail_with_a_link_that_closes_it(
+    app: App,
+) -> None:
+    await app.trip()
+    for _ in range(3):
+        with pytest.raises(BreakerOpen):
+            await app.deliver(*batch(own(501), first=1))
+    (told,) = app.told
+    assert (told.kind, told.subject) == ("breaker.opened", "metric_ingest")
+    assert "6 failures in 30 s" in f"{told.headline} {told.text}"
+    page, _, token = told.link.partition("?token=")
+    assert page == "https://my-app.azurewebsites.net/api/breakers/metric_ingest"
+    closed = await app.ask("breaker_close", body=json.dumps({"token": token}).encode())
+    assert closed.status_code == 200
+    await app.trip(1)
+    assert [news.news_id for news in app.told] == ["metric_ingest/1", "metric_ingest/2"]
 
 
 async def test_the_backlog_is_shown_for_each_partition(app: App) -> None:

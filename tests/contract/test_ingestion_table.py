@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -14,13 +15,19 @@ from local.azurite import Azurite
 from shared.adapters.ingestion_memory import MemoryHubReader, MemoryIngestionStore
 from shared.adapters.ingestion_retry import JitteredRetrying
 from shared.adapters.ingestion_table import TableIngestionStore
+from shared.adapters.ingestion_table_breaker import TableBreakerStore
+from shared.adapters.ingestion_table_owners import TableOwnershipStore
 from shared.adapters.transport import ServerTimeTransport
 from shared.connections import StorageConnection
 from shared.ingestion.accounting import Writer
+from shared.ingestion.balancing import Claim
+from shared.ingestion.breaker import Breaker
 from shared.ingestion.errors import AccountingBroken, StoreUnavailable
 from shared.ingestion.flows.process_batch import Consumer, run
 from shared.ingestion.flows.settle import side_by_side
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
+from shared.ingestion.ports import SeenBreaker
+from tests.builders import NOW
 from tests.contract.conftest import now
 from tests.contract.ingestion import Store, commit, effect, event, gap, letter, new_stream
 
@@ -144,10 +151,25 @@ async def test_a_reply_lost_on_the_wire_loses_and_doubles_nothing(
     assert found == [f"m{n}" for n in range(60)]
 
 
+GONE = StorageConnection(
+    "Storage",
+    "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=YQ==;"
+    "TableEndpoint=http://127.0.0.1:9/a;",
+)
+
+
 async def test_a_store_out_of_reach_is_said_to_be() -> None:
-    gone = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=YQ==;"
-    gone += "TableEndpoint=http://127.0.0.1:9/a;"
-    store = TableIngestionStore(StorageConnection("Storage", gone))
-    with pytest.raises(StoreUnavailable):
-        await store.outbox(Stream("ns", "hub", "$Default", "0"), 1)
-    await store.close()
+    store = TableIngestionStore(GONE)
+    owners = TableOwnershipStore(GONE, "ns", "hub", "$Default")
+    breaker = TableBreakerStore(GONE, "hub")
+    calls = (
+        store.outbox(Stream("ns", "hub", "$Default", "0"), 1),
+        owners.owners(),
+        owners.write(Claim("0", "me", 1, None, "a claim that fails is no claim")),
+        breaker.load(),
+        breaker.replace(SeenBreaker(Breaker(), NOW), Breaker()),
+    )
+    for answer in await asyncio.gather(*calls, return_exceptions=True):
+        assert isinstance(answer, StoreUnavailable), repr(answer)
+    for each in (store, owners, breaker):
+        await each.close()

@@ -1,0 +1,26 @@
+"""`make simulate` says under which seed a world went wrong, and how to see it again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation import __main__, test_ingestion
+
+
+def test_a_failure_is_told_by_its_seed_with_the_command_that_replays_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def check_seed(seed: int) -> None:
+        assert seed != 3, "an event was lost"
+
+    monkeypatch.setattr(test_ingestion, "check_seed", check_seed)
+    monkeypatch.setattr("logging.disable", lambda: None)  # would be for all tests after this
+    options = ["--only", "ingestion", "--jobs", "1"]
+    assert __main__.main([*options, "--seeds", "5"]) == 1
+    said = capsys.readouterr().out
+    assert "ingestion, seed 3: AssertionError: an event was lost" in said
+    assert "make simulate SEED=3 ONLY=ingestion" in said
+    assert "5 runs (1 simulations), 1 failed" in said
+    assert __main__.main([*options, "--seeds", "3"]) == 0
+    assert __main__.main([*options, "--seed", "3"]) == 1
+    assert "in check_seed" in capsys.readouterr().out, "the trace"
