@@ -354,6 +354,7 @@ async def test_an_opening_is_told_once_however_many_fail_with_a_link_that_closes
     assert page == "https://my-app.azurewebsites.net/api/breakers/metric_ingest"
     closed = await app.ask("breaker_close", body=json.dumps({"token": token}).encode())
     assert closed.status_code == 200
+    app.now += timedelta(minutes=1)
     await app.trip(1)
     assert [news.news_id for news in app.told] == ["metric_ingest/1", "metric_ingest/2"]
 
