@@ -40,6 +40,7 @@ class Runner:
             wiring_ingestion.stream,
             state.store(),
             EventHubReceiver(hub, settings.consumer_group),
+            wiring_ingestion.hub(),
             self._process,
             pause,
             self._failed,

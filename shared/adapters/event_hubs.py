@@ -19,7 +19,7 @@ from azure.eventhub.exceptions import EventHubError
 from shared.adapters.credentials import credential_for
 from shared.connections import EventHubConnection
 from shared.ingestion.errors import HubUnavailable
-from shared.ingestion.model import Event, Stream
+from shared.ingestion.model import Event, HubState, Stream
 from shared.ingestion.ports import ReadBack
 from shared.ingestion.survey import Span
 
@@ -47,10 +47,12 @@ class EventHubReader:
         async with self._asking("partitions") as client:
             return tuple(await client.get_partition_ids())
 
-    async def last_enqueued(self, stream: Stream) -> int:
+    async def state(self, stream: Stream) -> HubState:
         async with self._asking(stream.partition_id) as client:
+            hub = await client.get_eventhub_properties()
             found = await client.get_partition_properties(stream.partition_id)
-            return int(found["last_enqueued_sequence_number"])
+        last_enqueued = int(found["last_enqueued_sequence_number"])
+        return HubState(_aware(hub["created_at"]), last_enqueued)
 
     async def read_back(self, stream: Stream, span: Span) -> ReadBack:
         async with self._asking(stream.partition_id) as client:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from shared.ingestion.accounting import CommitLimits, check_epoch, check_number
 from shared.ingestion.balancing import Claim, Ownership
-from shared.ingestion.breaker import Breaker
+from shared.ingestion.breaker import LONG_AGO, Breaker
 from shared.ingestion.errors import AccountingBroken, BreakerChanged, ClaimLost, CommitRefused
 from shared.ingestion.failure_window import TALLIES_KEPT, Tally
 from shared.ingestion.model import (
@@ -19,6 +19,7 @@ from shared.ingestion.model import (
     Effect,
     Event,
     Gap,
+    HubState,
     OutboxMessage,
     Stream,
 )
@@ -142,6 +143,7 @@ class MemoryHubReader:
     def __init__(self, read_max: int = 100, ids: tuple[str, ...] = ("0",)) -> None:
         self.ids = ids
         self.events: dict[Stream, list[Event]] = defaultdict(list)
+        self.created_at = LONG_AGO
         self._last: dict[Stream, int] = {}
         self._read_max = read_max
 
@@ -153,15 +155,15 @@ class MemoryHubReader:
         """Retention: the events before this number go."""
         self.events[stream] = [e for e in self.events[stream] if e.sequence >= before]
 
-    def clear(self, stream: Stream) -> None:
+    def recreate(self, stream: Stream, now: datetime) -> None:
         """The hub is deleted, and made anew under the same name."""
-        self.events[stream], self._last[stream] = [], -1
+        self.events[stream], self._last[stream], self.created_at = [], -1, now
 
     async def partition_ids(self) -> tuple[str, ...]:
         return self.ids
 
-    async def last_enqueued(self, stream: Stream) -> int:
-        return self._last.get(stream, -1)
+    async def state(self, stream: Stream) -> HubState:
+        return HubState(self.created_at, self._last.get(stream, -1))
 
     async def sequence_at(self, stream: Stream, time: datetime) -> int:
         later = [e.sequence for e in self.events[stream] if e.enqueued_at >= time]

@@ -50,6 +50,15 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class HubState:
+    """What a hub says of itself and of one partition: when it was made, and the number of the
+    newest event that ever came, gone or not; -1 where none ever did."""
+
+    created_at: datetime
+    last_enqueued: int
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Everything from ``start`` to ``sequence``, both included, is accounted for.
 

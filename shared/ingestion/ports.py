@@ -18,6 +18,7 @@ from shared.ingestion.model import (
     Effect,
     Event,
     Gap,
+    HubState,
     OutboxMessage,
     Stream,
 )
@@ -155,11 +156,8 @@ class HubReader(Protocol):
         """Raises HubUnavailable where it cannot tell what the hub has."""
         ...
 
-    async def last_enqueued(self, stream: Stream) -> int:
-        """The number of the newest event that ever came, gone or not; -1 where none ever did.
-
-        Raises HubUnavailable.
-        """
+    async def state(self, stream: Stream) -> HubState:
+        """What the hub says of the partition right now. Raises HubUnavailable."""
         ...
 
     async def sequence_at(self, stream: Stream, time: datetime) -> int:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from shared.ingestion.errors import StreamRecreated
-from shared.ingestion.model import Checkpoint, Event
+from shared.ingestion.model import Checkpoint, Event, HubState
+
+CLOCKS_DIFFER = timedelta(seconds=10)
+"""Between the machines of a hub, at most: one stamps its making, others its events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +85,34 @@ def _holes(events: Sequence[Event], within: Span) -> Iterator[Span]:
         yield Span(expected, within.last)
 
 
-def tail(checkpoint: Checkpoint, last_enqueued: int) -> Span | None:
+def check_made_before(checkpoint: Checkpoint, created_at: datetime) -> None:
+    """Raises StreamRecreated where the hub was made after the checkpoint's event came to it: it
+    is another one under the old name, however far it is by now.
+
+    Only until anything of it is accounted for: from then on the checkpoint is of its own events.
+    """
+    if created_at > checkpoint.enqueued_at + CLOCKS_DIFFER:
+        raise StreamRecreated(
+            f"the hub was made at {created_at:%FT%TZ}, after event {checkpoint.sequence} of "
+            f"{checkpoint.enqueued_at:%FT%TZ} that the checkpoint is at"
+        )
+
+
+def check_same_hub(checkpoint: Checkpoint, hub: HubState) -> None:
+    """Raises StreamRecreated where the hub ends before the checkpoint, or was made after it."""
+    if hub.last_enqueued < checkpoint.sequence:
+        raise StreamRecreated(
+            f"the hub ends at {hub.last_enqueued}, the checkpoint is at {checkpoint.sequence}"
+        )
+    check_made_before(checkpoint, hub.created_at)
+
+
+def tail(checkpoint: Checkpoint, hub: HubState) -> Span | None:
     """What the hub has and nobody was given; None where all of it is accounted for.
 
-    Raises StreamRecreated where the hub is behind the checkpoint.
+    Raises StreamRecreated where it is another hub than the one that the checkpoint is of.
     """
-    if last_enqueued < checkpoint.sequence:
-        raise StreamRecreated(
-            f"the hub ends at {last_enqueued}, the checkpoint is at {checkpoint.sequence}"
-        )
-    if last_enqueued == checkpoint.sequence:
+    check_same_hub(checkpoint, hub)
+    if hub.last_enqueued == checkpoint.sequence:
         return None
-    return Span(checkpoint.sequence + 1, last_enqueued)
+    return Span(checkpoint.sequence + 1, hub.last_enqueued)

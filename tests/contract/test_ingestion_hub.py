@@ -17,7 +17,7 @@ from shared.adapters.ingestion_memory import MemoryHubReader
 from shared.connections import EventHubConnection, event_hub_connection
 from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.flows.attend import Hub
-from shared.ingestion.model import Event, Stream
+from shared.ingestion.model import Event, HubState, Stream
 from shared.ingestion.ports import ReadBack
 from shared.ingestion.survey import Span
 
@@ -66,6 +66,7 @@ async def filled(stand_in: AmqpStandIn, clock: VirtualClock) -> None:
 
 def twin() -> HubRig:
     hub = MemoryHubReader(READ_MAX, ("0", "1"))
+    hub.created_at = NOON
     later, properties = NOON + timedelta(hours=20), {"source": "test"}
     events = [
         Event(n, str(n), later, f"event {n - OLD}".encode(), None, properties)
@@ -102,8 +103,8 @@ def numbers(read: ReadBack) -> list[int]:
 
 async def test_a_span_is_read_back_and_what_is_gone_is_left_out(rig: HubRig) -> None:
     assert await rig.hub.partition_ids() == ("0", "1")
-    assert await rig.hub.last_enqueued(STREAM) == OLD + NEW - 1
-    assert await rig.hub.last_enqueued(EMPTY) == -1
+    assert (await rig.hub.state(STREAM)).last_enqueued == OLD + NEW - 1
+    assert await rig.hub.state(EMPTY) == HubState(NOON, -1)
     read = await rig.hub.read_back(STREAM, Span(1, 5))
     assert (numbers(read), read.complete_to) == ([3, 4, 5], 5)
     first = read.events[0]
@@ -129,4 +130,4 @@ async def test_a_hub_out_of_reach_is_said_to_be() -> None:
     connection = event_hub_connection(environ, "Hub", "telemetry")
     assert isinstance(connection, EventHubConnection)
     with pytest.raises(HubUnavailable, match="telemetry/0, consumer group readback: "):
-        await EventHubReader(connection, "readback", 1).last_enqueued(STREAM)
+        await EventHubReader(connection, "readback", 1).state(STREAM)

@@ -101,7 +101,7 @@ async def read_hub(loaded: settings.Settings) -> None:
     found = loaded.ingestion
     assert found.hub is not None
     hub = EventHubReader(found.hub, "readback")
-    await hub.last_enqueued(STREAM)
+    await hub.state(STREAM)
 
 
 async def tell(loaded: settings.Settings) -> None:

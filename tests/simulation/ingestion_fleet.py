@@ -33,7 +33,15 @@ from shared.ingestion.flows.balance import Balancer
 from shared.ingestion.flows.process_batch import Consumer, run
 from shared.ingestion.flows.processor import Processor
 from shared.ingestion.flows.read_partition import PartitionReader
-from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
+from shared.ingestion.model import (
+    Commit,
+    Effect,
+    Event,
+    HubState,
+    OutboxMessage,
+    Stream,
+    message_id,
+)
 from shared.ingestion.ports import ReadBack, Saved, SeenOwners, StoredMessage
 from shared.ingestion.survey import Span
 from tests.builders import NOW
@@ -176,6 +184,11 @@ class Hub(MemoryHubReader):
         with failing_as(HubUnavailable("read")):
             await pause()
             return await super().read_back(stream, span)
+
+    async def state(self, stream: Stream) -> HubState:
+        with failing_as(HubUnavailable("properties")):
+            await pause()
+            return await super().state(stream)
 
     async def receive(
         self,
@@ -356,6 +369,7 @@ class World:
         reader = PartitionReader(
             stream_of,
             self.store,
+            self.hub,
             self.hub,
             lambda events, lease: self._process(instance, events, lease),
             self._pause,

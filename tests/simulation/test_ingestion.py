@@ -29,6 +29,7 @@ from shared.ingestion.model import (
     Effect,
     Event,
     FailureKind,
+    HubState,
     OutboxMessage,
     Stream,
     message_id,
@@ -100,12 +101,12 @@ class Hub(MemoryHubReader):
             await pause()
         return back
 
-    async def last_enqueued(self, stream: Stream) -> int:
+    async def state(self, stream: Stream) -> HubState:
         with failing_as(HubUnavailable("properties")):
             await pause()
-            last = await super().last_enqueued(stream)
+            found = await super().state(stream)
             await pause()
-        return last
+        return found
 
 
 async def one_by_one(work: Sequence[Callable[[], Awaitable[None]]]) -> None:
@@ -177,22 +178,24 @@ class World:
             "all": True,
         }[self.poison]
 
-    def recreate(self, *, longer: bool) -> None:
+    def recreate(self, *, longer: bool, noticed: bool) -> None:
         """The hub is deleted and made anew under the same name: it counts from the start again.
 
         ``longer`` than the old one before anybody looks: then its end does not give it away. Who
-        read the old one is cut off; the host starts where its own checkpoint says, from nothing.
+        read the old one is cut off. Where the host has ``noticed`` it starts from nothing, with
+        readers that know the old hub; else right behind our checkpoint, as if nothing had been.
         """
         for task in self.scheduler.tasks:
             task.work.close()
         self.scheduler.tasks.clear()
         self.recreated_at = self.next_sequence
-        self.hub.clear(STREAM)
-        self.host_checkpoint = -1
+        self.hub.recreate(STREAM, self.now())
+        checkpoint = self.rows.checkpoint
+        self.host_checkpoint = checkpoint.sequence if checkpoint and not noticed else -1
         count = self.next_sequence + 5 if longer else max(self.first, 1)
         for n in range(count):
             self.hub.add(STREAM, Event(n, f"@new{n}", self.now(), b"new", "a"))
-        self.steal()
+        self.steal(self.latest if noticed else None)
 
     def forget(self) -> None:
         """Retention: the oldest events go, read or not; at times all of them."""
@@ -231,10 +234,12 @@ class World:
 
     # --- the host ---
 
-    def steal(self) -> None:
-        """A new owner starts; the old one, if it lives, does not know yet."""
+    def steal(self, consumer: Consumer | None = None) -> None:
+        """A new owner starts; the old one, if it lives, does not know yet. Or a ``consumer`` goes
+        on, after it was cut off."""
         self.epoch += 1
         epoch = self.epoch
+        self.latest = consumer or self.consumer(epoch)
 
         def ended(_result: object, error: BaseException | None) -> None:
             recreated = self.recreated_at is not None and isinstance(error, StreamRecreated)
@@ -245,11 +250,11 @@ class World:
             if epoch == self.epoch:
                 self.steal()
 
-        self.scheduler.start(self.owner(epoch), ended)
+        self.scheduler.start(self.owner(self.latest), ended)
 
-    async def owner(self, epoch: int) -> None:
+    async def owner(self, consumer: Consumer) -> None:
         """Deliver batch after batch; the host's own checkpoint is a hint and may jump."""
-        consumer, position = self.consumer(epoch), self.host_checkpoint + 1
+        position = self.host_checkpoint + 1
         while True:
             batch = self._batch(position)
             await pause()
@@ -351,14 +356,13 @@ def check_recreated(seed: int) -> None:
     world = World(seed, fault_rate=0.02)
     world.run(500)
     old = set(range(world.first, world.next_sequence))
-    longer = seed % 20 == 9
-    world.recreate(longer=longer)
+    world.recreate(longer=seed % 20 == 9, noticed=seed % 40 >= 20)
     for _ in range(2000):
         world.scheduler.step()
     for task in world.scheduler.tasks:
         task.work.close()
     rows = world.rows
-    assert longer or old.issuperset([*rows.effects, *rows.dead_letters]), f"seed {seed}"
+    assert old.issuperset([*rows.effects, *rows.dead_letters]), f"seed {seed}"
     assert world.noticed > 0, f"seed {seed}: {rows.checkpoint}"
 
 

@@ -34,7 +34,15 @@ from shared.ingestion.flows.guard import BreakerGuard
 from shared.ingestion.flows.ingest import Line
 from shared.ingestion.flows.process_batch import Consumer
 from shared.ingestion.flows.tail import TailWatch
-from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
+from shared.ingestion.model import (
+    Commit,
+    Effect,
+    Event,
+    HubState,
+    OutboxMessage,
+    Stream,
+    message_id,
+)
 from shared.ingestion.ports import ReadBack, Saved, SeenBreaker, StoredMessage
 from shared.ingestion.survey import Span
 from tests.builders import NOW
@@ -104,8 +112,8 @@ class Hub(MemoryHubReader):
     async def read_back(self, stream: Stream, span: Span) -> ReadBack:
         return await unreliable(super().read_back(stream, span), HubUnavailable)
 
-    async def last_enqueued(self, stream: Stream) -> int:
-        return await unreliable(super().last_enqueued(stream), HubUnavailable)
+    async def state(self, stream: Stream) -> HubState:
+        return await unreliable(super().state(stream), HubUnavailable)
 
 
 async def pause_or(error: Exception) -> None:

@@ -43,6 +43,7 @@ MUTANTS = [
     # --- batches and their account
     Mutant("ingestion", "survey.survey", "event.sequence > check", "event.sequence >= check"),
     Mutant("ingestion", "survey.survey", "raise StreamRecreated(", "str("),
+    Mutant("ingestion", "survey.check_made_before", "created_at >", "created_at <"),
     Mutant("ingestion", "accounting._after", "part[-1].last", "part[-1].last + 1"),
     Mutant("ingestion", "accounting._after", "max([start.enqueued_at, *times])", "min(times)"),
     Mutant("ingestion", "accounting._moved", "events[-1].sequence", "events[-1].sequence + 1"),

@@ -27,6 +27,7 @@ from shared.ingestion.model import (
     Event,
     FailureKind,
     Gap,
+    HubState,
     OutboxMessage,
     Outcome,
     Stream,
@@ -99,7 +100,14 @@ def test_an_old_number_with_a_new_time_is_no_replay_but_another_hub() -> None:
     with pytest.raises(StreamRecreated, match="event 2"):
         survey(checkpoint(4), [reborn])
     with pytest.raises(StreamRecreated, match="ends at 3"):
-        tail(checkpoint(4), 3)
+        tail(checkpoint(4), HubState(NOW, 3))
+
+
+def test_a_hub_that_was_made_after_the_checkpoint_is_another_one_however_far_it_is() -> None:
+    made = checkpoint(4).enqueued_at + timedelta(seconds=11)
+    with pytest.raises(StreamRecreated, match="after event 4"):
+        tail(checkpoint(4), HubState(made, 9))
+    assert tail(checkpoint(4), HubState(made - timedelta(seconds=2), 9)) == Span(5, 9)
 
 
 def test_a_replay_of_a_hub_whose_clock_went_back_is_still_a_replay() -> None:
@@ -111,8 +119,8 @@ def test_a_replay_of_a_hub_whose_clock_went_back_is_still_a_replay() -> None:
 
 
 def test_the_tail_is_what_nobody_was_given() -> None:
-    assert tail(checkpoint(4), 4) is None
-    assert tail(checkpoint(4), 9) == Span(5, 9)
+    assert tail(checkpoint(4), HubState(NOW, 4)) is None
+    assert tail(checkpoint(4), HubState(NOW, 9)) == Span(5, 9)
 
 
 @pytest.mark.parametrize(

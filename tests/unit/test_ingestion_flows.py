@@ -459,6 +459,22 @@ async def test_what_is_remembered_of_a_stream_that_another_took_over_is_refused(
     assert rig.account["effects"] == list(range(15))
 
 
+async def test_a_hub_made_anew_and_grown_past_the_checkpoint_is_told_before_it_is_read(
+    rig: Rig,
+) -> None:
+    rig.hub.add(STREAM, *events(0, 9))
+    await rig.begin(4)
+    rig.hub.recreate(STREAM, NOW + timedelta(hours=1))
+    rig.hub.add(STREAM, *[replace(e, enqueued_at=NOW + timedelta(hours=2)) for e in events(0, 9)])
+    later = replace(rig.consumer, remembered=Remembered())
+    for _ in range(2):
+        with pytest.raises(StreamRecreated, match="was made at"):
+            await run(rig.hub.events[STREAM][5:], later)
+        with pytest.raises(StreamRecreated, match="was made at"):
+            await sweep(later)
+    assert rig.account["effects"] == list(range(5))
+
+
 async def test_a_failure_makes_it_read_again(rig: Rig) -> None:
     await rig.begin(4)
     rig.handle.fails(5, *[DependencyDown("database")] * 2)

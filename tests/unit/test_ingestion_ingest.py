@@ -35,7 +35,7 @@ from shared.ingestion.flows.ingest import Line
 from shared.ingestion.flows.process_batch import Consumer
 from shared.ingestion.flows.settle import side_by_side
 from shared.ingestion.flows.tail import TailWatch
-from shared.ingestion.model import Effect, Event, OutboxMessage, Stream, message_id
+from shared.ingestion.model import Effect, Event, HubState, OutboxMessage, Stream, message_id
 from tests.builders import NOW
 from tests.unit.test_ingestion_flows import events, thrice
 
@@ -393,26 +393,30 @@ async def test_while_the_breaker_is_open_the_tail_waits_too(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last_enqueued", "error"),
-    [(HubUnavailable("no answer"), HubUnavailable), (0, StreamRecreated)],
+    ("state", "error"),
+    [
+        (HubUnavailable("no answer"), HubUnavailable),
+        (HubState(NOW, 0), StreamRecreated),
+        (HubState(NOW + timedelta(hours=1), 9), StreamRecreated),
+    ],
 )
 async def test_one_bad_partition_does_not_stop_the_others(
-    rig: Rig, last_enqueued: int | Exception, error: type[Exception]
+    rig: Rig, state: HubState | Exception, error: type[Exception]
 ) -> None:
     other = replace(STREAM, partition_id="1")
     for partition_id in ("0", "1"):
         await ingest.run(events(0, 3), rig.line(partition_id))
     rig.hub.add(other, *events(0, 6))
-    ask: Callable[[Stream], Awaitable[int]] = rig.hub.last_enqueued
+    ask: Callable[[Stream], Awaitable[HubState]] = rig.hub.state
 
-    async def asked(stream: Stream) -> int:
+    async def asked(stream: Stream) -> HubState:
         if stream != STREAM:
             return await ask(stream)
-        if isinstance(last_enqueued, Exception):
-            raise last_enqueued
-        return last_enqueued
+        if isinstance(state, Exception):
+            raise state
+        return state
 
-    rig.hub.last_enqueued = asked  # type: ignore[method-assign]
+    rig.hub.state = asked  # type: ignore[method-assign]
     for _ in range(2):
         with pytest.raises(ExceptionGroup) as raised:
             await rig.watch.run(["0", "1"], rig.line)

@@ -139,7 +139,7 @@ class Attendant:
         stream = self.stream_of(partition_id)
         try:
             saved = await self.store.load(stream)
-            last_enqueued = await self.hub.last_enqueued(stream)
+            last_enqueued = (await self.hub.state(stream)).last_enqueued
         except (StoreUnavailable, HubUnavailable) as error:
             return Backlog(partition_id, None, str(error))
         if saved.checkpoint is None:

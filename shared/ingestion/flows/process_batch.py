@@ -20,7 +20,7 @@ from shared.ingestion.errors import AccountingBroken, CommitRefused, StoreUnavai
 from shared.ingestion.flows.settle import Settled, settle
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, Event, Gap, Stream
 from shared.ingestion.ports import Handler, HubReader, IngestionStore, Retrying, Saved, Together
-from shared.ingestion.survey import Span, begin, follows, holes, survey, tail
+from shared.ingestion.survey import Span, begin, check_made_before, follows, holes, survey, tail
 
 RACES_MAX = 10
 """Races lost in a row before the batch goes back to the host."""
@@ -29,9 +29,14 @@ LOST_REPLIES_MAX = 5
 
 @dataclass(slots=True)
 class Remembered:
-    """A stream's checkpoint as this reader's last commit left it; nothing after a failure."""
+    """A stream's checkpoint as this reader's last commit left it; nothing after a failure.
+
+    ``same_hub``: whether it was found that the hub is the one that the checkpoint is of. A hub
+    that is made anew later cuts its readers off; whoever reads it on looks again.
+    """
 
     saved: Saved | None = None
+    same_hub: bool = False
 
     def take(self, events: Sequence[Event]) -> Saved | None:
         """What the batch goes on from; None where it does not follow, for then it is to be seen
@@ -106,6 +111,10 @@ async def run(events: Sequence[Event], consumer: Consumer) -> Report:
     if remembered is not None:
         return await _account(events, newest, consumer, remembered, long_ago=True)
     saved = await consumer.store.load(consumer.stream)
+    if saved.checkpoint is not None and not consumer.remembered.same_hub:
+        hub = await consumer.hub.state(consumer.stream)
+        check_made_before(saved.checkpoint, hub.created_at)
+        consumer.remembered.same_hub = True
     return await _account(events, newest, consumer, saved)
 
 
@@ -118,11 +127,11 @@ async def sweep(consumer: Consumer) -> Report:
     saved = await consumer.store.load(consumer.stream)
     if saved.checkpoint is None:
         return Report()
-    last_enqueued = await consumer.hub.last_enqueued(consumer.stream)
-    if tail(saved.checkpoint, last_enqueued) is None:
+    hub = await consumer.hub.state(consumer.stream)
+    if tail(saved.checkpoint, hub) is None:
         return Report(checkpoint=saved.checkpoint)
     saved = await consumer.store.load(consumer.stream)  # later than the events, for a gap's time
-    return await _account((), last_enqueued, consumer, saved)
+    return await _account((), hub.last_enqueued, consumer, saved)
 
 
 async def _account(

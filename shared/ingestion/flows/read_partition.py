@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from shared.ingestion.balancing import Ownership
 from shared.ingestion.errors import Fenced, StreamRecreated
 from shared.ingestion.model import Event, Stream
-from shared.ingestion.ports import IngestionStore, PartitionReceiver, Pause
+from shared.ingestion.ports import HubReader, IngestionStore, PartitionReceiver, Pause
+from shared.ingestion.survey import check_same_hub
 
 Process = Callable[[Sequence[Event], Ownership], Awaitable[None]]
 """Accounts for a batch under a lease; raises what holds the partition, or Fenced."""
@@ -21,6 +22,7 @@ class PartitionReader:
     stream_of: Callable[[str], Stream]
     store: IngestionStore
     receiver: PartitionReceiver
+    hub: HubReader
     process: Process
     pause: Pause
     told: Callable[[Ownership, Exception], None]
@@ -31,7 +33,7 @@ class PartitionReader:
         A batch that could not be accounted for is not kept in memory: it is read again from where
         the checkpoint stands, after a pause that grows until a batch goes through.
         """
-        failures = 0
+        stream, failures = self.stream_of(lease.partition_id), 0
 
         async def deliver(events: Sequence[Event]) -> None:
             nonlocal failures
@@ -40,8 +42,10 @@ class PartitionReader:
 
         while True:
             try:
-                saved = await self.store.load(self.stream_of(lease.partition_id))
+                saved = await self.store.load(stream)
                 after = saved.checkpoint.sequence if saved.checkpoint else None
+                if saved.checkpoint:
+                    check_same_hub(saved.checkpoint, await self.hub.state(stream))
                 await self.receiver.receive(lease.partition_id, after, lease.epoch, deliver)
             except (Fenced, StreamRecreated):
                 raise

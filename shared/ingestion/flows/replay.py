@@ -77,7 +77,7 @@ async def replay(
     where the stretch has no event that is still there, and what ``run`` does.
     """
     saved = await consumer.store.load(consumer.stream)
-    newest = await consumer.hub.last_enqueued(consumer.stream)
+    newest = (await consumer.hub.state(consumer.stream)).last_enqueued
     last = newest if stretch.last is None else min(newest, stretch.last)
     so_far = Replayed(consumer.stream, last)
     so_far.add(Report(checkpoint=saved.checkpoint))

@@ -10,7 +10,7 @@ from functools import partial
 from shared.ingestion.flows import process_batch
 from shared.ingestion.flows.ingest import Line, drain, tell
 from shared.ingestion.ports import Together
-from shared.ingestion.survey import tail
+from shared.ingestion.survey import check_same_hub
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +77,6 @@ async def _sight(line: Line) -> Sight | None:
     saved = await consumer.store.load(consumer.stream)
     if saved.checkpoint is None:
         return None
-    last_enqueued = await consumer.hub.last_enqueued(consumer.stream)
-    tail(saved.checkpoint, last_enqueued)  # raises where the hub was recreated
-    return Sight(saved.checkpoint.sequence, last_enqueued)
+    hub = await consumer.hub.state(consumer.stream)
+    check_same_hub(saved.checkpoint, hub)
+    return Sight(saved.checkpoint.sequence, hub.last_enqueued)
