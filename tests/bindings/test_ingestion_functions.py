@@ -364,6 +364,8 @@ async def test_the_backlog_is_shown_for_each_partition(app: App) -> None:
     app.hub.add(STREAM, *[Event(n, "@", NOW, own(n)) for n in range(8)])
     found = json.loads((await app.ask("breaker_status")).get_body())
     assert found["backlog"] == [{"partition_id": "3", "events": 7, "remark": ""}]
+    page = (await app.get(token=await app.token())).get_body().decode()
+    assert re.search(r"<td[^>]*>3</td><td[^>]*>7</td>", page), page
 
 
 @pytest.mark.parametrize("function", ["breaker_page", "breaker_close"])
