@@ -16,6 +16,10 @@ from shared.ingestion.errors import BreakerChanged
 from shared.ingestion.failure_window import TALLIES_KEPT, Tally
 from shared.ingestion.ports import SeenBreaker
 
+_NOW = select(server_now().label("now")).subquery()
+_LOAD = select(_NOW.c.now, breakers.c.state, breakers.c.version).select_from(
+    _NOW.outerjoin(breakers, breakers.c.name == bindparam("b_name"))
+)
 _REPLACE = update(breakers).where(
     breakers.c.name == bindparam("b_name"), breakers.c.version == bindparam("b_version")
 )
@@ -34,16 +38,11 @@ class SqlBreakerStore:
         self._name = name
 
     async def load(self) -> SeenBreaker:
-        query = select(breakers.c.state, breakers.c.version).where(breakers.c.name == self._name)
-
-        def work(connection: Connection) -> SeenBreaker:
-            row = connection.execute(query).one_or_none()
-            now = _now(connection)
-            if row is None:
-                return SeenBreaker(Breaker(), now)
-            return SeenBreaker(decode(row.state), now, row.version)
-
-        return await self._sql.read(work)
+        """One question: it is asked before each batch."""
+        row = await self._sql.read(lambda c: c.execute(_LOAD, {"b_name": self._name}).one())
+        if row.version is None:
+            return SeenBreaker(Breaker(), row.now)
+        return SeenBreaker(decode(row.state), row.now, row.version)
 
     async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
         def work(connection: Connection) -> SeenBreaker:
