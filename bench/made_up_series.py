@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from shared.sampling.verdict import Day
+from shared.sampling.comparison import Day
 
 START = date(2017, 1, 2)
 REAL = Path(__file__).parent / "data" / "nab_tweets_daily.csv"

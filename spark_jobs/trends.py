@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
+from shared.sampling.comparison import Day
 from shared.sampling.daily import DOUBTFUL_MAX, day_of
 from shared.sampling.estimates import Figures
 from shared.sampling.model import Kind
 from shared.sampling.trend_rows import Trend
-from shared.sampling.verdict import Day, Finding, Verdict, judge_all
+from shared.sampling.verdict import Finding, Verdict, judge_all
 from spark_jobs.engine import BlobDate
 from spark_jobs.files import UNDATED
 from spark_jobs.shape import Shape

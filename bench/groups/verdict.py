@@ -15,7 +15,8 @@ import numpy as np
 
 from bench.made_up_series import MadeUp, Tweets, World
 from bench.measurement import Measurement
-from shared.sampling.verdict import Day, Finding, judge
+from shared.sampling.comparison import Day
+from shared.sampling.verdict import Finding, judge
 
 WORLDS = 60
 LOSSES = (0.1, 0.15, 0.2, 0.3, 0.5, 0.8)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import date
 from typing import Literal
 
+from shared.sampling.comparison import Day
 from shared.sampling.estimates import Figures
-from shared.sampling.verdict import Day
 
 DOUBTFUL_MAX = 0.05
 """A larger share of records with doubtful weights makes the whole day doubtful."""

@@ -7,32 +7,26 @@ holiday does not. Without a control a fall is called loss, and the reason says w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import date, timedelta
 from enum import StrEnum
 from statistics import median
 from types import MappingProxyType
 
-from shared.sampling.baseline import LEVEL_DAYS, Point, expect
+from shared.sampling.baseline import MEMORY_DAYS
+from shared.sampling.comparison import Day, Test, Tests, compare
 
-SCORE_MAX = 3.4
-"""Standard errors from the expectation beyond which a day is out of the ordinary.
-
-On made-up series 0.4 % of ordinary days are; 3.1 would make it 0.8 %, and find a tenth more of the
-losses of 15 %, and hardly more of the larger ones.
-"""
+SUPPORT = 2.0
+"""A day that fell out of the ordinary needs only so much of its control to be called loss."""
+FALLEN_ALONG = -1.0
+"""A higher score by value tells that the event did not move while its control rose."""
 RATE_CHANGE_MIN = 1.25
+RATE_DAYS = 7
 LOSS_SEEN_MAX = 0.7
 """Where only larger losses would show, a fall proves nothing."""
-FLOOR = 1e-3
-"""Of the median: what is lower counts as that, so that nothing at all has a logarithm."""
-RELATIVE_ERROR_MAX = 10.0
-"""A larger one says no more than this."""
-LOG_SHARE_MAX = 100.0
 ACCEPT_AFTER_DAYS = 28
-ACCEPT_AFTER_DAYS_UNCONTROLLED = 7
+ACCEPT_AFTER_DAYS_UNPROVEN = 7
 
 Evidence = Mapping[str, float | str | None]
 NOTHING: Evidence = MappingProxyType({})
@@ -46,32 +40,7 @@ class Finding(StrEnum):
     UNCERTAIN = "uncertain"
 
 
-@dataclass(frozen=True, slots=True)
-class Day:
-    """The figures of one event on one day; a day without records has the value 0.
-
-    ``value`` is the adjusted count or sum; standard error in its unit. ``control`` is the day's
-    figure of the control series in any unit, None where it is not known.
-    """
-
-    day: date
-    value: float
-    standard_error: float = 0
-    effective_records: float = math.inf
-    sampling_rate_percent: float | None = None
-    control: float | None = None
-    trusted: bool = True
-    """False where weights cannot be trusted."""
-    excluded: bool = False
-    """True where the day tells nothing of later ones, such as one of known loss."""
-
-    @property
-    def relative_variance(self) -> float:
-        """Of counting and sampling together; 0 where nothing was kept."""
-        if self.value <= 0 or self.effective_records <= 0:
-            return 0.0
-        relative_error = min(self.standard_error / self.value, RELATIVE_ERROR_MAX)
-        return max(1 / max(self.effective_records, 1.0), relative_error**2)
+UNUSUAL = frozenset({Finding.EVENTS_LOST, Finding.TRAFFIC_CHANGED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,69 +53,70 @@ class Verdict:
     evidence: Evidence = field(default_factory=lambda: NOTHING)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tests:
-    """None where there is too little history, or no control."""
-
-    by_value: _Test | None
-    by_control: _Test | None
-    of_control: _Test | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Test:
-    """One comparison: the share of what was expected, and its distance in standard errors."""
-
-    share: float
-    score: float
-    smallest_loss: float
-    """The smallest loss that it would have called one, as a share."""
-
-    @property
-    def low(self) -> bool:
-        return self.score < -SCORE_MAX
-
-    @property
-    def high(self) -> bool:
-        return self.score > SCORE_MAX
-
-
 def judge_all(days: Sequence[Day], holidays: Collection[date] = ()) -> tuple[Verdict, ...]:
-    """One verdict a day, in order of days. Days of loss do not become the new normal at once.
+    """One verdict a day, in order of days. What is out of the ordinary is not at once the new one.
 
-    They are left out of the baseline, until the loss has lasted for so long that it is either known
-    or none: four weeks, or one week without a control series.
+    Such days are left out of the baseline, until they have lasted for so long that they are either
+    known or no loss: four weeks of loss against a control series, one week of anything else.
     """
     verdicts: list[Verdict] = []
     history: list[Day] = []
-    run = 0
+    run: list[int] = []
     for day in sorted(days, key=lambda d: d.day):
-        verdict = judge(day, history, holidays)
-        run = run + 1 if verdict.finding is Finding.EVENTS_LOST else 0
-        limit = ACCEPT_AFTER_DAYS_UNCONTROLLED if day.control is None else ACCEPT_AFTER_DAYS
-        history.append(replace(day, excluded=day.excluded or 0 < run <= limit))
+        lasting = bool(verdicts) and verdicts[-1].finding is Finding.EVENTS_LOST
+        verdict = judge(day, history[-MEMORY_DAYS:], holidays, lasting=lasting)
+        if run and verdict.finding is not verdicts[-1].finding:
+            run = []
         verdicts.append(verdict)
+        history.append(day)
+        if verdict.finding in UNUSUAL and not day.excluded:
+            run.append(len(history) - 1)
+            _leave_out(history, run, _patience(day, verdict))
     return tuple(verdicts)
 
 
-def judge(today: Day, history: Sequence[Day], holidays: Collection[date] = ()) -> Verdict:
-    """``history`` holds days before; others in it are passed over. Ten weeks are enough."""
-    before = [d for d in history if d.day < today.day and not d.excluded]
-    tests = _tests(today, before)
+def _patience(day: Day, verdict: Verdict) -> int:
+    proven = verdict.finding is Finding.EVENTS_LOST and day.control is not None
+    return ACCEPT_AFTER_DAYS if proven else ACCEPT_AFTER_DAYS_UNPROVEN
+
+
+def _leave_out(history: list[Day], run: Sequence[int], patience: int) -> None:
+    """The days of a run, or none of them once it has lasted."""
+    for index in run:
+        history[index] = replace(history[index], excluded=len(run) <= patience)
+
+
+def judge(
+    today: Day,
+    history: Sequence[Day],
+    holidays: Collection[date] = (),
+    *,
+    lasting: bool = False,
+) -> Verdict:
+    """``history`` holds days before; others in it are passed over. Ten weeks are enough.
+
+    ``lasting`` tells that the day before was one of loss.
+    """
+    since = today.day - timedelta(days=MEMORY_DAYS)
+    before = [d for d in history if since <= d.day < today.day and not d.excluded]
+    tests = compare(today, before, lasting)
     usual_rate = _usual_rate(before)
-    finding, reason = _find(today, tests, today.day in holidays)
-    if finding is Finding.NORMAL and _rate_changed(today.sampling_rate_percent, usual_rate):
-        finding = Finding.SAMPLING_CHANGED
-        reason = (
-            f"{today.sampling_rate_percent:.3g} % of records were kept, {usual_rate:.3g} % before; "
-            f"adjusted for that the day is as expected"
+    finding, reason = _find(today, tests, before, today.day in holidays)
+    if _rate_changed(today.sampling_rate_percent, usual_rate):
+        rates = (
+            f"{today.sampling_rate_percent:.3g} % of records were kept, {usual_rate:.3g} % before"
         )
+        if finding is Finding.NORMAL:
+            finding = Finding.SAMPLING_CHANGED
+            reason = f"{rates}; adjusted for that the day is as expected"
+        elif finding is not Finding.UNCERTAIN:
+            reason = f"{reason}; adjusted for sampling, which changed too: {rates}"
     return Verdict(today.day, finding, reason, _evidence(today, tests, usual_rate))
 
 
-def _find(today: Day, tests: _Tests, holiday: bool) -> tuple[Finding, str]:
+def _find(today: Day, tests: Tests, before: Sequence[Day], holiday: bool) -> tuple[Finding, str]:
     if tests.by_value is None:
-        return Finding.UNCERTAIN, "too little history of this weekday to compare with"
+        return Finding.UNCERTAIN, _why_unknown(before)
     if tests.by_control is not None:
         return _find_with_control(today, tests, tests.by_value, tests.by_control)
     expected = f"{tests.by_value.share:.0%} of what was expected"
@@ -161,15 +131,21 @@ def _find(today: Day, tests: _Tests, holiday: bool) -> tuple[Finding, str]:
     )
 
 
+def _why_unknown(before: Sequence[Day]) -> str:
+    if before and median([d.value for d in before]) <= 0:
+        return "on most days before there was nothing, so there is nothing to fall from"
+    return "too little history of this weekday to compare with"
+
+
 def _find_with_control(
-    today: Day, tests: _Tests, by_value: _Test, by_control: _Test
+    today: Day, tests: Tests, by_value: Test, by_control: Test
 ) -> tuple[Finding, str]:
     expected = f"{by_value.share:.0%} of what was expected"
     against = f"{by_control.share:.0%} of what the control series lets expect"
-    control_rose = tests.of_control is not None and tests.of_control.high
-    if by_control.low and control_rose and not by_value.low:
+    control = tests.of_control
+    if by_control.low and control and control.high and by_value.score > FALLEN_ALONG:
         return Finding.UNCERTAIN, f"{against}, as the control series rose and this one did not"
-    if by_control.low:
+    if by_control.low or _fell_alone(by_value, by_control, control):
         return _fallen(today, by_control, against)
     if by_control.high and not by_value.high:
         return Finding.UNCERTAIN, f"{against}: the control series fell and this one did not"
@@ -180,7 +156,13 @@ def _find_with_control(
     return _nothing_seen(by_control)
 
 
-def _fallen(today: Day, test: _Test, reason: str) -> tuple[Finding, str]:
+def _fell_alone(by_value: Test, by_control: Test, control: Test | None) -> bool:
+    """Out of the ordinary by itself, and more at odds with its control than that with its past."""
+    unmoved = control is None or abs(control.score) < -by_control.score
+    return by_value.low and by_control.score < -SUPPORT and unmoved
+
+
+def _fallen(today: Day, test: Test, reason: str) -> tuple[Finding, str]:
     if test.smallest_loss > LOSS_SEEN_MAX:
         return Finding.UNCERTAIN, f"{reason}; there are too few records to tell"
     if not today.trusted:
@@ -188,51 +170,15 @@ def _fallen(today: Day, test: _Test, reason: str) -> tuple[Finding, str]:
     return Finding.EVENTS_LOST, reason
 
 
-def _nothing_seen(test: _Test) -> tuple[Finding, str]:
+def _nothing_seen(test: Test) -> tuple[Finding, str]:
     if test.smallest_loss > LOSS_SEEN_MAX:
         loss = f"only a loss above {test.smallest_loss:.0%} would show"
         return Finding.UNCERTAIN, f"days differ too much to tell: {loss}"
     return Finding.NORMAL, f"{test.share:.0%} of what was expected"
 
 
-def _tests(today: Day, before: Sequence[Day]) -> _Tests:
-    """The control's own test tells whether a ratio moved because the control did."""
-    by_value = _compare(today, _logs([(d, d.value) for d in (*before, today)]))
-    controls = [(d, d.control) for d in (*before, today) if d.control is not None]
-    if today.control is None or by_value is None:
-        return _Tests(by_value, None, None)
-    values = [(d, d.value) for d in (*before, today) if d.control is not None]
-    ratios = [
-        replace(value, log_value=value.log_value - control.log_value)
-        for value, control in zip(_logs(values), _logs(controls), strict=False)
-    ]
-    of_control = [replace(point, variance=0) for point in _logs(controls)]
-    return _Tests(by_value, _compare(today, ratios), _compare(today, of_control))
-
-
-def _logs(figures: Sequence[tuple[Day, float]]) -> list[Point]:
-    """None of a series that is mostly zero: it has no level to fall from."""
-    floor = FLOOR * median([value for _, value in figures]) if figures else 0.0
-    if floor <= 0:
-        return []
-    return [Point(d.day, math.log(max(value, floor)), d.relative_variance) for d, value in figures]
-
-
-def _compare(today: Day, points: Sequence[Point]) -> _Test | None:
-    """The last point against those before it.
-
-    Sampling error is that of the expected figure: a fall must not excuse itself.
-    """
-    expected = expect(points[:-1], today.day) if points else None
-    if expected is None:
-        return None
-    distance = min(points[-1].log_value - expected.log_value, LOG_SHARE_MAX)
-    spread = expected.spread_with(points[-1].variance * min(math.exp(distance), 1.0))
-    return _Test(math.exp(distance), distance / spread, 1 - math.exp(-SCORE_MAX * spread))
-
-
 def _usual_rate(before: Sequence[Day]) -> float | None:
-    latest = sorted(before, key=lambda d: d.day)[-LEVEL_DAYS:]
+    latest = sorted(before, key=lambda d: d.day)[-RATE_DAYS:]
     rates = [d.sampling_rate_percent for d in latest if d.sampling_rate_percent is not None]
     return median(rates) if rates else None
 
@@ -243,13 +189,12 @@ def _rate_changed(rate: float | None, usual: float | None) -> bool:
     return max(rate, usual) > RATE_CHANGE_MIN * min(rate, usual)
 
 
-def _evidence(today: Day, tests: _Tests, usual_rate: float | None) -> Evidence:
+def _evidence(today: Day, tests: Tests, usual_rate: float | None) -> Evidence:
     found: dict[str, float | str | None] = {
         "value": today.value,
         "sampling_rate_percent": today.sampling_rate_percent,
         "usual_sampling_rate_percent": usual_rate,
         "control": today.control,
-        "score_max": SCORE_MAX,
     }
     by_name = {
         "by_value": tests.by_value,
@@ -260,5 +205,6 @@ def _evidence(today: Day, tests: _Tests, usual_rate: float | None) -> Evidence:
         if test is not None:
             found[f"share_{name}"] = test.share
             found[f"score_{name}"] = test.score
+            found[f"score_min_{name}"] = test.score_min
             found[f"smallest_loss_{name}"] = test.smallest_loss
     return found

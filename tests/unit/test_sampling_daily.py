@@ -8,12 +8,13 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from shared.sampling.comparison import Day
 from shared.sampling.daily import day_of
 from shared.sampling.estimates import figures
 from shared.sampling.model import Quarantined, Record, Weight, WeightSource
 from shared.sampling.partials import Item, Partial, merged, partial_of
 from shared.sampling.records import read_lines
-from shared.sampling.verdict import Day, Finding, judge_all
+from shared.sampling.verdict import Finding, judge_all
 
 START = datetime(2017, 5, 1, tzinfo=UTC)
 DAYS, CHANGED, LOST = 35, 28, 32
