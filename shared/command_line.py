@@ -11,6 +11,7 @@ import asyncio
 import json
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,8 @@ def run(options: argparse.Namespace, show: Callable[[Any], None]) -> int:
 
     An answer with ``failed``, or with ``ok`` that is false, is told by the exit code too.
     """
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there is what to close
+    if threading.current_thread() is threading.main_thread():  # no other gets signals
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # now there is what to close
     file = getattr(options, "settings", None)
     try:
         if file or LOCAL_SETTINGS.exists():

@@ -114,7 +114,7 @@ async def run(events: Sequence[Event], consumer: Consumer) -> Report:
     if saved.checkpoint is not None and not consumer.remembered.same_hub:
         hub = await consumer.hub.state(consumer.stream)
         check_made_before(saved.checkpoint, hub.created_at)
-        consumer.remembered.same_hub = True
+    consumer.remembered.same_hub = True  # a stream that begins is of the hub whose events came
     return await _account(events, newest, consumer, saved)
 
 
