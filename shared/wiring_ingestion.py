@@ -67,7 +67,12 @@ def line(partition_id: str) -> Line:
 
 
 def handler(of: Stream) -> Handler:
-    return MetricHandler(of, interests_of(wiring.resources().values()))
+    return MetricHandler(of, interests())
+
+
+def interests() -> Interests:
+    """What the rules ask of the hub."""
+    return interests_of(wiring.resources().values())
 
 
 def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
@@ -125,6 +130,13 @@ def hub() -> EventHubReader:
     from shared.adapters.event_hubs import EventHubReader  # noqa: PLC0415  heavy to import
 
     return EventHubReader(connection(), settings().read_back_consumer_group)
+
+
+async def send_event(body: bytes) -> None:
+    """To the hub, for people who try things. Raises HubUnavailable."""
+    from shared.adapters.event_hub_sender import send_event as send  # noqa: PLC0415  heavy
+
+    await send(connection(), body)
 
 
 @cache

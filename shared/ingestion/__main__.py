@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared import command_line
-from shared.ingestion.cli import dead_letters, replay, run
+from shared.ingestion.cli import dead_letters, replay, run, send
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run.add(commands)
     dead_letters.add(commands)
     replay.add(commands)
+    send.add(commands)
     options = parser.parse_args(arguments)
 
     def show(answer: Any) -> None:

@@ -138,11 +138,16 @@ def _message(first_id: str, texts: Sequence[str]) -> OutboxMessage:
     return OutboxMessage(first_id, texts[0] if len(texts) == 1 else f"[{','.join(texts)}]")
 
 
+def encode_reading(reading: Reading) -> bytes:
+    """An event, as whoever measures sends it."""
+    return _encode("", reading).encode()
+
+
 def _encode(identity: str, reading: Reading) -> str:
     time = reading.time.astimezone(UTC).isoformat().replace("+00:00", "Z")
     fields: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        "id": identity,
+        **({"id": identity} if identity else {}),
         "resource_name": reading.resource_name,
         "name": reading.name,
         "value": {"time": time, "value": reading.value},

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from local.azurite import Azurite
 from shared import settings, wiring, wiring_ingestion
 from shared.command_line import DONE, FAILED, WRONG
 from shared.ingestion.__main__ import main
+from shared.ingestion.decoding import decode
 from shared.ingestion.flows import process_batch
 from shared.ingestion.readings import Interests
 from shared.ingestion.survey import Span
@@ -204,3 +206,20 @@ async def test_what_makes_no_sense_is_said_before_anything_is_done(
     file.write_text(json.dumps({"Values": values}), encoding="utf-8")
     assert await asyncio.to_thread(main, ["--settings", str(file), *arguments]) == WRONG
     await wiring.close()
+
+
+async def test_one_value_is_sent_as_an_event_that_the_app_understands(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("send", "shop", "load", "42.5", "--time", "2026-03-01T12:00:00Z", "--json")
+    code = await asyncio.to_thread(main, [*words, "--settings", str(rig.file)])
+    said = rig.capsys.readouterr()
+    assert code == DONE
+    assert "this will be a dead letter: scaling_rules.py declares no metric 'load'" in said.err
+    await wiring.close()
+    reader, stream = wiring_ingestion.hub(), wiring_ingestion.stream("0")
+    last = await reader.last_enqueued(stream)
+    (event,) = (await reader.read_back(stream, Span(last, last))).events
+    assert event.body.decode() == json.loads(said.out)["event"]
+    (reading,) = decode(event.body, Interests(frozenset({("shop", "load")}))).readings
+    assert (reading.value, reading.time) == (42.5, datetime(2026, 3, 1, 12, tzinfo=UTC))

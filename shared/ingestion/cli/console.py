@@ -60,6 +60,10 @@ def replayed(shown: Shown) -> None:
     )
 
 
+def sent(shown: Shown) -> None:
+    _print(Text(f"sent to {shown['hub']} of {shown['namespace']}: {safe(shown['event'])}"))
+
+
 def safe(text: str) -> str:
     """Nothing that a terminal would obey."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
