@@ -247,6 +247,7 @@ async def test_a_database_keeps_all_that_is_known_of_events_where_one_is_set(
     url = f"sqlite:///{tmp_path}/ingestion.db"
     app.module = imported(monkeypatch, {**ENVIRON, "IngestionDatabaseUrl": url})
     monkeypatch.setattr(wiring_ingestion, "sender", cache(lambda: app))
+    monkeypatch.setattr(wiring_ingestion, "hub", cache(lambda: app.hub))
     for _ in range(2):
         await app.deliver(*batch(own(5), b"nonsense"))
     assert len(app.sent) == 1

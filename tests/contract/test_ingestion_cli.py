@@ -218,7 +218,7 @@ async def test_one_value_is_sent_as_an_event_that_the_app_understands(
     assert "this will be a dead letter: scaling_rules.py declares no metric 'load'" in said.err
     await wiring.close()
     reader, stream = wiring_ingestion.hub(), wiring_ingestion.stream("0")
-    last = await reader.last_enqueued(stream)
+    last = (await reader.state(stream)).last_enqueued
     (event,) = (await reader.read_back(stream, Span(last, last))).events
     assert event.body.decode() == json.loads(said.out)["event"]
     (reading,) = decode(event.body, Interests(frozenset({("shop", "load")}))).readings
