@@ -186,7 +186,8 @@ async def metric_ingest(events: List[func.EventHubEvent]) -> None:
 
 @ingestion.timer_trigger(arg_name="timer", schedule=settings.ingestion.tail_schedule)
 async def ingest_tail(timer: func.TimerRequest) -> None:
-    """Find what nobody delivered, and send what an instance left behind."""
+    """Find what nobody delivered, send what an instance left behind, remove what is old."""
+    await wiring_ingestion.keeper().run()
     partition_ids = await wiring_ingestion.hub().partition_ids()
     await wiring_ingestion.tail_watch().run(partition_ids, wiring_ingestion.line)
 

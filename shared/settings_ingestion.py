@@ -62,6 +62,8 @@ class IngestionSettings:
     tail_schedule: str
     database_url: str = field(repr=False)
     """Empty: Table Storage keeps what became of events."""
+    effects_kept: timedelta | None
+    """None: for ever."""
     balancing: BalancingSettings
     breaker: BreakerSettings
 
@@ -78,6 +80,7 @@ def read_ingestion(reader: Reader) -> IngestionSettings:
         read_back_consumer_group=reader.text("EventHubReadBackConsumerGroup"),
         tail_schedule=reader.schedule("IngestTailSchedule"),
         database_url=_database_url(reader, "IngestionDatabaseUrl"),
+        effects_kept=_kept(reader, "EffectsKeptDays"),
         balancing=_balancing(reader),
         breaker=_breaker(reader),
     )
@@ -98,6 +101,11 @@ def _database_url(reader: Reader, key: str) -> str:
             f"{key}: SQLAlchemy is not installed: add `-r requirements-sql.txt` to requirements.txt"
         )
     return url
+
+
+def _kept(reader: Reader, key: str) -> timedelta | None:
+    days = reader.whole(key)
+    return timedelta(days=days) if days else None
 
 
 def _balancing(reader: Reader) -> BalancingSettings:

@@ -24,6 +24,7 @@ from shared.ingestion.flows.ingest import Line
 from shared.ingestion.flows.metrics import MetricHandler
 from shared.ingestion.flows.process_batch import Consumer
 from shared.ingestion.flows.redrive import Redriver
+from shared.ingestion.flows.retain import Keeper
 from shared.ingestion.flows.settle import side_by_side
 from shared.ingestion.flows.tail import TailWatch
 from shared.ingestion.model import Stream
@@ -175,6 +176,12 @@ def tail_watch() -> TailWatch:
 
 
 @cache
+def keeper() -> Keeper:
+    """Who removes what handlers kept for long enough."""
+    return Keeper(state.store(), state.retention(), settings().effects_kept, time.monotonic)
+
+
+@cache
 def guard() -> BreakerGuard:
     found = settings().breaker
     return BreakerGuard(instance(), state.breaker_store(), announcer(), rule(found), times(found))
@@ -260,6 +267,7 @@ async def close() -> None:
         hub,
         sender,
         tail_watch,
+        keeper,
         guard,
         attendant,
         announcer,

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from shared.adapters.ingestion_sql import SqlIngestionStore
     from shared.adapters.ingestion_sql_breaker import SqlBreakerStore
     from shared.adapters.ingestion_sql_owners import SqlOwnershipStore
+    from shared.adapters.ingestion_sql_retention import SqlRetentionStore
     from shared.adapters.ingestion_table import TableIngestionStore
     from shared.adapters.ingestion_table_breaker import TableBreakerStore
     from shared.adapters.ingestion_table_owners import TableOwnershipStore
+    from shared.adapters.ingestion_table_retention import TableRetentionStore
     from shared.adapters.sql import Sql
     from shared.connections import StorageConnection
     from shared.settings import Settings
@@ -44,6 +46,22 @@ def store() -> TableIngestionStore | SqlIngestionStore:
     from shared.adapters.ingestion_table import TableIngestionStore  # noqa: PLC0415  heavy
 
     return _closed_in_the_end(TableIngestionStore(_storage()))
+
+
+@cache
+def retention() -> TableRetentionStore | SqlRetentionStore:
+    """How old what became of events is."""
+    if _has_database():
+        from shared.adapters.ingestion_sql_retention import (  # noqa: PLC0415  heavy
+            SqlRetentionStore,
+        )
+
+        return SqlRetentionStore(database())
+    from shared.adapters.ingestion_table_retention import (  # noqa: PLC0415  heavy
+        TableRetentionStore,
+    )
+
+    return _closed_in_the_end(TableRetentionStore(_storage()))
 
 
 @cache
@@ -86,7 +104,7 @@ async def close() -> None:
     """Close what was opened."""
     while _opened:
         await _opened.pop().close()
-    for cached in (store, breaker_store, owners, database):
+    for cached in (store, retention, breaker_store, owners, database):
         cached.cache_clear()
 
 

@@ -64,6 +64,7 @@ class Runner:
             await ingest.run(events, line)
         else:
             await ingest.drain(line)
+        await wiring_ingestion.keeper().run()
 
     def _line(self, lease: Ownership) -> Line:
         key = lease.partition_id, lease.epoch

@@ -20,6 +20,7 @@ from shared.ingestion.model import (
     Event,
     Gap,
     HubState,
+    Mark,
     OutboxMessage,
     Stream,
 )
@@ -47,6 +48,7 @@ class StreamRows:
     gaps: dict[int, Gap] = field(default_factory=dict)
     outbox: dict[tuple[int, int], OutboxMessage] = field(default_factory=dict)
     """By the number of the event, and the message's place among those of the event."""
+    marks: dict[datetime, Mark] = field(default_factory=dict)
 
     def insert(self, commit: Commit) -> None:
         """Add the commit's rows. Raises AccountingBroken for a number that has a row already."""
@@ -135,6 +137,30 @@ class MemoryIngestionStore:
     def _check_size(self, rows: int) -> None:
         if rows > self.limits.rows_max:
             raise AccountingBroken(f"{rows} rows in one transaction")
+
+
+class MemoryRetentionStore:
+    """Of the streams of a store in memory."""
+
+    def __init__(self, store: MemoryIngestionStore) -> None:
+        self._rows = store.rows
+
+    async def marks(self, stream: Stream) -> Sequence[Mark]:
+        return [mark for _, mark in sorted(self._rows[stream].marks.items())]
+
+    async def put_mark(self, stream: Stream, mark: Mark) -> None:
+        self._rows[stream].marks[mark.at] = mark
+
+    async def remove_marks(self, stream: Stream, marks: Sequence[Mark]) -> None:
+        for mark in marks:
+            self._rows[stream].marks.pop(mark.at, None)
+
+    async def purge_effects(self, stream: Stream, up_to: int, limit: int) -> int:
+        effects = self._rows[stream].effects
+        old = [n for n in sorted(effects) if n <= up_to and effects[n].value is not None][:limit]
+        for sequence in old:
+            del effects[sequence]
+        return len(old)
 
 
 class MemoryHubReader:

@@ -154,6 +154,13 @@ gaps = _table(
     _needed("Reason", UnicodeText, "reason"),
 )
 
+marks = _table(
+    "EventHubMark",
+    *_stream_key(),
+    _key("MarkedAt", UtcTime, "at"),
+    _needed("SequenceNumber", SEQUENCE, "sequence"),
+)
+
 owners = _table(
     "EventHubOwnership",
     *_stream_key(),

@@ -2,12 +2,14 @@
 
 PartitionKey = stream, so that one transaction holds a commit. RowKeys in their order:
 ``!checkpoint``, ``dead|<number>``, ``effect|<number>``, ``gap|<first number>``,
-``outbox|<number>|<index>``. The partition ``!streams`` has a row for each stream.
+``mark|<microseconds since 1970>``, ``outbox|<number>|<index>``. The partition ``!streams`` has a
+row for each stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 from shared.adapters.table_keys import joined
@@ -21,6 +23,7 @@ from shared.adapters.table_values import (
     time_of,
     whole,
 )
+from shared.ingestion.breaker import LONG_AGO
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -28,13 +31,14 @@ from shared.ingestion.model import (
     Effect,
     FailureKind,
     Gap,
+    Mark,
     OutboxMessage,
     Stream,
 )
 
 CHECKPOINT = "!checkpoint"
 STREAMS = "!streams"
-DEAD, EFFECT, GAP, OUTBOX = "dead", "effect", "gap", "outbox"
+DEAD, EFFECT, GAP, MARK, OUTBOX = "dead", "effect", "gap", "mark", "outbox"
 DIGITS = 19
 """Of the largest number of 64 bits: numbers sort as keys do."""
 
@@ -185,3 +189,20 @@ def gap_of(row: Mapping[str, Any]) -> Gap:
     return Gap(
         number_of(row["first"]), number_of(row["last"]), time_of(row["found_at"]), row["reason"]
     )
+
+
+# --- marks ------------------------------------------------------------------------------------
+
+
+def mark_row(stream: Stream, mark: Mark) -> Row:
+    microseconds = (mark.at - LONG_AGO) // timedelta(microseconds=1)
+    return {
+        "PartitionKey": partition_key(stream),
+        "RowKey": numbered(MARK, microseconds),
+        "at": mark.at,
+        "sequence": whole(mark.sequence),
+    }
+
+
+def mark_of(row: Mapping[str, Any]) -> Mark:
+    return Mark(time_of(row["at"]), number_of(row["sequence"]))

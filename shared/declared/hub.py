@@ -75,6 +75,15 @@ HUB = Section(
             secret=True,
         ),
         number(
+            "EffectsKeptDays",
+            "days",
+            "90",
+            Bounds(0, 36_500),
+            "what handlers kept of events is removed after so long; 0: never. The default is as "
+            "long as any hub keeps its events",
+            TAIL,
+        ),
+        number(
             "BreakerFailures",
             "whole number",
             "100",

@@ -77,6 +77,14 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """At that time, by the store's clock, everything up to that number was accounted for."""
+
+    at: datetime
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class OutboxMessage:
     """A message that is to be sent once the commit stands. Its id is the same at every attempt."""
 

@@ -19,6 +19,7 @@ from shared.ingestion.model import (
     Event,
     Gap,
     HubState,
+    Mark,
     OutboxMessage,
     Stream,
 )
@@ -125,6 +126,41 @@ class DeadLetterStore(Protocol):
 
     async def gaps(self, stream: Stream, after: int | None, limit: int) -> Sequence[Gap]:
         """The first so many that begin above ``after`` (None: from the start), by number."""
+        ...
+
+
+class Accounts(Protocol):
+    """Which streams there are, and how far each is."""
+
+    async def streams(self) -> Sequence[Stream]:
+        """See DeadLetterStore."""
+        ...
+
+    async def load(self, stream: Stream) -> Saved:
+        """See IngestionStore."""
+        ...
+
+
+class RetentionStore(Protocol):
+    """How old what handlers kept is, and its end. All raise StoreUnavailable."""
+
+    async def marks(self, stream: Stream) -> Sequence[Mark]:
+        """All of the stream, by time."""
+        ...
+
+    async def put_mark(self, stream: Stream, mark: Mark) -> None:
+        """Write it; once more is the same."""
+        ...
+
+    async def remove_marks(self, stream: Stream, marks: Sequence[Mark]) -> None:
+        """Those that are gone already do not matter."""
+        ...
+
+    async def purge_effects(self, stream: Stream, up_to: int, limit: int) -> int:
+        """Remove the first so many effects up to and with that number; answers how many.
+
+        Nothing else: messages that are still to be sent stay, and so do dead letters and gaps.
+        """
         ...
 
 

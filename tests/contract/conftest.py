@@ -24,17 +24,20 @@ from shared.adapters.ingestion_memory import (
     MemoryBreakerStore,
     MemoryIngestionStore,
     MemoryOwnershipStore,
+    MemoryRetentionStore,
 )
 from shared.adapters.ingestion_sql import SqlIngestionStore
 from shared.adapters.ingestion_sql_breaker import SqlBreakerStore
 from shared.adapters.ingestion_sql_owners import SqlOwnershipStore
+from shared.adapters.ingestion_sql_retention import SqlRetentionStore
 from shared.adapters.ingestion_sql_schema import metadata
 from shared.adapters.ingestion_table import TableIngestionStore
 from shared.adapters.ingestion_table_breaker import TableBreakerStore
 from shared.adapters.ingestion_table_owners import TableOwnershipStore
+from shared.adapters.ingestion_table_retention import TableRetentionStore
 from shared.adapters.sql import Sql
 from shared.connections import StorageConnection
-from shared.ingestion.ports import BreakerStore, OwnershipStore
+from shared.ingestion.ports import BreakerStore, OwnershipStore, RetentionStore
 from tests.contract.ingestion import Store
 from tests.contract.postgres import postgres
 
@@ -66,6 +69,14 @@ class Backend:
         if self.kind == "tables":
             return self._closing(TableIngestionStore(self._storage))
         return SqlIngestionStore(self.sql)
+
+    def retention(self, store: Store) -> RetentionStore:
+        """Of the streams of that store."""
+        if isinstance(store, MemoryIngestionStore):
+            return MemoryRetentionStore(store)
+        if self.kind == "tables":
+            return self._closing(TableRetentionStore(self._storage))
+        return SqlRetentionStore(self.sql)
 
     def owners(self) -> OwnershipStore:
         """Of a hub that nobody else reads."""
@@ -132,6 +143,11 @@ async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
 @pytest.fixture
 def store(backend: Backend) -> Store:
     return backend.store()
+
+
+@pytest.fixture
+def retention(backend: Backend, store: Store) -> RetentionStore:
+    return backend.retention(store)
 
 
 @pytest.fixture

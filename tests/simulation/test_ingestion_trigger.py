@@ -3,7 +3,7 @@ breaker, with a tail timer, an outbox, and a dependency that is down for a while
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import count
@@ -15,6 +15,7 @@ from shared.adapters.ingestion_memory import (
     MemoryBreakerStore,
     MemoryHubReader,
     MemoryIngestionStore,
+    MemoryRetentionStore,
 )
 from shared.ingestion.accounting import CommitLimits, Writer
 from shared.ingestion.breaker import Breaker, BreakerTimes, Mode
@@ -33,12 +34,14 @@ from shared.ingestion.flows import ingest
 from shared.ingestion.flows.guard import BreakerGuard
 from shared.ingestion.flows.ingest import Line
 from shared.ingestion.flows.process_batch import Consumer
+from shared.ingestion.flows.retain import Keeper
 from shared.ingestion.flows.tail import TailWatch
 from shared.ingestion.model import (
     Commit,
     Effect,
     Event,
     HubState,
+    Mark,
     OutboxMessage,
     Stream,
     message_id,
@@ -53,6 +56,7 @@ T = TypeVar("T")
 PARTITIONS = ("0", "1", "2")
 RULE = TripRule(failures_max=20)
 TIMES = BreakerTimes(break_seconds=10, break_seconds_max=40, probe_events=3, probe_seconds=15)
+KEEP = timedelta(seconds=40)
 RECOVERY_MAX = timedelta(minutes=15)
 LIMITS = CommitLimits(rows_max=12)
 EXPECTED = (
@@ -84,11 +88,20 @@ async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception],
 class Store(MemoryIngestionStore):
     """Fails before a call, or loses its reply."""
 
+    def __init__(self, clock: Callable[[], datetime], rows_max: int) -> None:
+        super().__init__(clock, rows_max)
+        self.written_at: dict[tuple[Stream, int], datetime] = {}
+
     async def load(self, stream: Stream) -> Saved:
         return await unreliable(super().load(stream), StoreUnavailable)
 
     async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
-        return await unreliable(super().commit(stream, saved, commit), StoreUnavailable)
+        return await unreliable(self._commit(stream, saved, commit), StoreUnavailable)
+
+    async def _commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+        answer = await super().commit(stream, saved, commit)
+        self.written_at.update({(stream, e.sequence): self._clock() for e in commit.effects})
+        return answer
 
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         await unreliable(super().sent(stream, messages), StoreUnavailable)
@@ -106,6 +119,34 @@ class Breakers(MemoryBreakerStore):
 
     async def put_tally(self, tally: Tally) -> None:
         await unreliable(super().put_tally(tally), StoreUnavailable)
+
+
+class Retention(MemoryRetentionStore):
+    """Remembers what it removed; fails before a call, or loses its reply."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.store)
+        self.world = world
+        self.removed: dict[Stream, set[int]] = defaultdict(set)
+
+    async def put_mark(self, stream: Stream, mark: Mark) -> None:
+        await unreliable(super().put_mark(stream, mark), StoreUnavailable)
+
+    async def remove_marks(self, stream: Stream, marks: Sequence[Mark]) -> None:
+        await unreliable(super().remove_marks(stream, marks), StoreUnavailable)
+
+    async def purge_effects(self, stream: Stream, up_to: int, limit: int) -> int:
+        return await unreliable(self._purge(stream, up_to, limit), StoreUnavailable)
+
+    async def _purge(self, stream: Stream, up_to: int, limit: int) -> int:
+        effects = self.world.store.rows[stream].effects
+        before = set(effects)
+        removed = await super().purge_effects(stream, up_to, limit)
+        self.removed[stream] |= before - set(effects)
+        for sequence in before - set(effects):
+            age = self.world.now - self.world.store.written_at[stream, sequence]
+            assert age >= KEEP, f"{sequence} went after {age}"
+        return removed
 
 
 class Hub(MemoryHubReader):
@@ -150,6 +191,7 @@ class World:
         self.store = Store(self.clock, LIMITS.rows_max)
         self.breakers = Breakers(self.clock)
         self.hub = Hub(read_max=7)
+        self.retention = Retention(self)
         self.down = False
         self.sent: list[str] = []
         self.told: list[int] = []
@@ -178,7 +220,7 @@ class World:
         if event.body == b"poison":
             raise BadEvent("poison")
         name = message_id(stream_of(event.body.decode()), event.sequence)
-        return Effect(event.sequence, messages=(OutboxMessage(name, "m"),))
+        return Effect(event.sequence, "kept", (OutboxMessage(name, "m"),))
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
         await pause_or(DependencyDown("queue"))
@@ -265,6 +307,8 @@ class World:
 
         work = self.watch.run(PARTITIONS, lambda partition: self.line(partition, guard))
         self.scheduler.start(work, ended)
+        keeper = Keeper(self.store, self.retention, KEEP, self.elapsed)
+        self.scheduler.start(keeper.run(), ended)
 
     def run(self, seconds: float, *, produces: bool = True, skips_tail: bool = False) -> None:
         end = self.now + timedelta(seconds=seconds)
@@ -299,13 +343,14 @@ class World:
             stream = stream_of(partition_id)
             rows, log = self.store.rows[stream], self.hub.events[stream]
             first = rows.checkpoint.start if rows.checkpoint else len(log)
-            ends = Counter([*rows.effects, *rows.dead_letters])
+            removed = self.retention.removed[stream]
+            ends = Counter([*rows.effects, *removed, *rows.dead_letters])
             assert ends == Counter(range(first, len(log))), f"{partition_id}: lost or twice"
             assert rows.gaps == {}, "the hub has everything"
             poison = {event.sequence for event in log[first:] if event.body == b"poison"}
             assert set(rows.dead_letters) == poison, "no outage makes a dead letter"
             assert rows.outbox == {}
-            wanted = {message_id(stream, sequence) for sequence in rows.effects}
+            wanted = {message_id(stream, sequence) for sequence in [*rows.effects, *removed]}
             assert wanted == {name for name in self.sent if name.split(":")[1] == partition_id}
 
 
@@ -337,5 +382,6 @@ def test_the_breaker_does_open_and_the_host_does_fail() -> None:
     worlds = [check_seed(seed) for seed in range(6)]
     counts = sum((world.counts for world in worlds), Counter[str]())
     assert all(world.told for world in worlds)
+    assert all(any(world.retention.removed.values()) for world in worlds)
     for kind in ("BreakerOpen", "DependencyDown", "Crash", "StoreUnavailable", "NoneType"):
         assert counts[kind] > 10, counts

@@ -87,6 +87,9 @@ MUTANTS = [
         "found.trip_reason is None",
         "True",
     ),
+    # --- what is kept
+    Mutant("ingestion_trigger", "retention.tidy", "if now - mark.at >= keep", "if True"),
+    Mutant("ingestion_trigger", "retention.tidy", "Mark(now, sequence)", "Mark(now, sequence + 9)"),
     # --- dead letters
     Mutant("ingestion_redrive", "flows.redrive._insist", "return lost", "raise"),
     Mutant("ingestion_redrive", "flows.redrive._insist", "await store.remove(stored)", "pass"),
