@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from shared.adapters.ingestion_checkpoints import (
     PartitionRows,
     SeenRows,
 )
+from shared.adapters.ingestion_checkpoints_memory import MemoryPartitionRows
 from shared.ingestion.errors import StoreUnavailable
+from tests.builders import NOW
 from tests.contract.conftest import Backend
 
 NAMESPACE, CONSUMER_GROUP = "NS.servicebus.windows.net", "$Default"
@@ -259,6 +262,17 @@ async def test_an_age_is_by_the_stores_clock_whatever_the_clients_says(rig: Rig)
     await rig.client().claim()
     (listed,) = await slow.list_ownership(**rig.names)
     assert 995 < listed["last_modified_time"] <= 1002
+
+
+async def test_a_checkpoint_renews_the_ownership_too() -> None:
+    now = [NOW]
+    rows = MemoryPartitionRows(lambda: now[0])
+    client = Client(Rig(rows), FencedCheckpointStore(rows, local_time=lambda: 1000.0), "me")
+    await client.claim()
+    now[0] += timedelta(seconds=20)
+    assert [each["last_modified_time"] for each in await client.list()] == [980]
+    await client.checkpoint(1)
+    assert [each["last_modified_time"] for each in await client.list()] == [1000]
 
 
 # --- with the client library's own balancing --------------------------------------------------
