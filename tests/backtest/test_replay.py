@@ -30,7 +30,15 @@ from shared.autoscaling import (
     StorageQueue,
 )
 from shared.autoscaling.guards import GUARDS
-from tests.backtest.arenas import BACKLOG_RULES, NASA, START, arena, bursty, workload
+from tests.backtest.arenas import (
+    BACKLOG_RULES,
+    NASA,
+    SHIPPED_RULES,
+    START,
+    arena,
+    bursty,
+    workload,
+)
 from tests.builders import resource
 
 Told = Callable[[Observation], Recommendation]
@@ -196,3 +204,15 @@ def test_faults_cost_something_but_do_not_stop_the_rules(tmp_path: Path) -> None
     stormy = stormy_replay(spec, load, rules, 3, Progress())[0].capacity
     costs = [course(spec, load.arrivals, s).score(spec).J for s in (calm, stormy)]
     assert costs[0] < costs[1] < 3 * costs[0]
+
+
+@pytest.mark.parametrize(("load", "switch_cost"), [(17.5, 2), (35, 10), (17.5, 30), (67.5, 30)])
+def test_the_default_policy_lets_every_idle_instance_go_in_the_end(
+    load: float, switch_cost: float
+) -> None:
+    """However dear changes are: a queue that stays empty needs the minimum only."""
+    ended = workload([load] * 40 + [0.0] * 150)
+    here = arena(switch_cost=switch_cost, max_instances=20)
+    capacity = replay(here, ended, load_rules(SHIPPED_RULES).resource).capacity
+    assert capacity.max() > 1
+    assert capacity[-1] == 1

@@ -170,6 +170,44 @@ def test_dear_changes_make_it_slower_to_let_go() -> None:
     assert cheap.capacity <= dear.capacity
 
 
+def test_the_dearer_a_change_the_longer_it_remembers_what_came() -> None:
+    """400 a minute came for long, and 250 in the last four minutes."""
+    lull = [*[600.0] * 22, 450.0, 300.0, 150.0, 0.0]
+    assert POLICY(seen(lull, goal=Goal(5, 2, 10))).capacity == 3
+    assert POLICY(seen(lull, goal=Goal(5, 10, 10))).capacity == 4
+
+
+def test_it_keeps_two_at_most_for_what_came_long_ago() -> None:
+    """1200 a minute came until ten minutes ago, and since then who knows: some 730 at most."""
+    over = [*[1200.0] * 20, *[0.0] * 10]
+    assert POLICY(seen(over, capacity=12, goal=Goal(5, 20, 10))).capacity == 8 + 2
+
+
+def test_after_half_an_hour_without_work_it_tries_with_one_fewer() -> None:
+    """The estimate alone would keep the second instance for ever: nothing tells what comes."""
+    dear = Goal(5, 10, 10)
+    wish = POLICY(seen([0.0] * 31, capacity=2, goal=dear))
+    assert (wish.capacity, wish.reason) == (
+        1,
+        "the queue was empty for 29 min at 2 instances: trying 1",
+    )
+    for other in (
+        seen([0.0] * 25, capacity=2, goal=dear),  # was not looked at for long enough
+        seen([*[0.0] * 10, 30.0, *[0.0] * 20], capacity=2, goal=dear),
+        seen([0.0] * 31, capacity=2, goal=dear, changed_at=ago(600)),
+        seen([0.0] * 31, capacity=2, goal=dear, limits=Limits(2, 9)),
+    ):
+        assert POLICY(other).capacity == 2, POLICY(other).reason
+
+
+def test_what_instances_have_in_hand_does_not_wait() -> None:
+    """Brokers count an item until it is finished: busy instances alone make no backlog."""
+    assert POLICY(seen([3.0, 1.0, 4.0] * 10, capacity=4)).capacity < 4
+    slow = Service(4, 3)
+    assert POLICY(seen([3.0, 1.0, 2.0] * 10, capacity=4, service=slow)).capacity < 4
+    assert POLICY(seen([30.0, 31.0, 30.0] * 10, capacity=4, service=slow)).capacity >= 4
+
+
 def test_an_order_under_way_counts_as_coming() -> None:
     pending = desired(target=9, previous=4, requested_at=ago(120))
     wish = POLICY(seen(growing(200, 300), pending=pending))

@@ -6,7 +6,7 @@ divided by what one busy instance finishes in a step.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,13 +14,25 @@ from datetime import datetime, timedelta
 from shared.autoscaling.model import MetricValue
 from shared.quick import quick
 
-HISTORY_STEPS = 15.0
 SAMPLES_MIN = 4
 """However long ago, where the steps are shorter than the time between samples."""
-SMOOTHING = 0.3
-"""Weight of the newest step in the rate: a memory of some six steps."""
-IDLE_DECAY = 0.9
-"""An empty queue hides what arrives: a tenth less is assumed with every empty step."""
+IDLE_DECAY = 0.95
+"""An empty queue hides what arrives: a twentieth less is assumed with every empty step."""
+IN_HAND_STEPS_MIN = 0.05
+IN_HAND_STEPS_MAX = 0.5
+"""What an instance may have in hand: one item, but no less and no more work than this."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """How much of the past counts; ``smoothing`` is the weight of the newest step in the rate."""
+
+    steps: float = 15.0
+    smoothing: float = 0.3
+
+
+RECENT = Memory()
 
 
 @quick
@@ -40,20 +52,23 @@ def infer(
     steps: int,
     step_seconds: float,
     now: datetime,
+    memory: Memory = RECENT,
 ) -> Arrivals | None:
     """None before the second sample. ``steps`` is how many single steps are asked for.
 
-    While work waits, arrivals are growth plus service: x = n + Δq/Δt. Of an empty queue only a
-    bound is known. Samples may be missing or unevenly spaced: one that stands for Δt steps
-    weighs 1 - (1 - SMOOTHING)^Δt. Single samples may be negative, for items are finished in chunks
-    and not evenly; to leave those out would overrate the rest, so only the sum is at least 0.
+    While work waits, arrivals are growth plus service: x = n + Δq/Δt. Of a queue that is empty,
+    but for what instances have in hand, only a bound is known. Samples may be missing or unevenly
+    spaced: one that stands for Δt steps weighs 1 - (1 - smoothing)^Δt. Single samples may be
+    negative, for items are finished in chunks and not evenly; to leave those out would overrate
+    the rest, so only the sum is at least 0.
     """
     if len(backlog) < 2:
         return None
-    first = bisect_left(backlog, now - timedelta(seconds=HISTORY_STEPS * step_seconds), key=_time)
+    first = bisect_left(backlog, now - timedelta(seconds=memory.steps * step_seconds), key=_time)
     first = min(first, max(len(backlog) - SAMPLES_MIN, 0))
     samples = backlog[first:]
     recent = [0.0] * steps
+    smoothing, in_hand = memory.smoothing, in_hand_steps(rate_per_instance_step)
     rate = None
     started = (now - samples[0].time).total_seconds() / step_seconds
     before = samples[0].value / rate_per_instance_step
@@ -66,26 +81,38 @@ def infer(
             continue
         after = sample.value / rate_per_instance_step
         arrived = serving + (after - before) / span
-        if after <= 0.0:
-            arrived = _believed(arrived, rate, span)
+        if after <= in_hand * serving:
+            arrived = _believed(arrived, rate, IDLE_DECAY**span)
         if rate is None:
             rate = arrived
         else:
-            rate += (arrived - rate) * (SMOOTHING if span == 1.0 else _weight(span))
+            rate += (arrived - rate) * (smoothing if span == 1.0 else _weight(smoothing, span))
         if ago < steps:
             _spread(recent, arrived, ago, started)
         started, before = ago, after
     return Arrivals(max(rate or 0.0, 0.0), tuple(_without_negatives(recent)))
 
 
-def _weight(span: float) -> float:
-    kept: float = (1.0 - SMOOTHING) ** span
+def in_hand_steps(rate_per_instance_step: float) -> float:
+    """So much work an instance may have in hand while nothing waits, for brokers count it, too."""
+    return max(IN_HAND_STEPS_MIN, min(1 / rate_per_instance_step, IN_HAND_STEPS_MAX))
+
+
+def idle_throughout(backlog: Sequence[MetricValue], start: datetime, in_hand: float) -> bool:
+    """Whether the queue was looked at from ``start`` on, and held no more than that each time."""
+    if not backlog or backlog[0].time > start:
+        return False
+    first = bisect_right(backlog, start, key=_time) - 1
+    return all(sample.value <= in_hand for sample in backlog[first:])
+
+
+def _weight(smoothing: float, span: float) -> float:
+    kept: float = (1.0 - smoothing) ** span
     return 1.0 - kept
 
 
-def _believed(most: float, rate: float | None, span: float) -> float:
+def _believed(most: float, rate: float | None, decay: float) -> float:
     """Of the most that can have come while the queue was, or became, empty."""
-    decay: float = IDLE_DECAY**span
     return min(most, (most if rate is None else max(rate, 0.0)) * decay)
 
 

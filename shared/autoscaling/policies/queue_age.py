@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from math import ceil
 from typing import ClassVar
 
 from shared.autoscaling.model import Observation, Policy, Recommendation
-from shared.autoscaling.policies.arrivals import infer
+from shared.autoscaling.policies.arrivals import (
+    RECENT,
+    Memory,
+    idle_throughout,
+    in_hand_steps,
+    infer,
+)
 from shared.autoscaling.policies.checks import fraction, number, text
 from shared.autoscaling.policies.outlook import ORDER_AHEAD_STEPS, RETURN_TRIP, Outlook
 
@@ -17,6 +24,12 @@ PATIENCE_STEPS = 4.0
 """Per unit of switch cost: in so many what waits is to be done, after letting go."""
 AGE_SHARE_MIN = 0.8
 """However little is known of the rate."""
+LONG_STEPS = 30.0
+"""What is remembered before instances are let go: as far back as samples are kept by default."""
+HELD_ON_MEMORY_MAX = 2
+"""Instances beyond those that the present arrivals need."""
+IDLE_STEPS = LONG_STEPS - 1.0
+"""Of an empty queue at one capacity, after which one instance fewer is tried."""
 ROUNDING = 1e-9
 """Of steps and instances: this little above or below a whole number is that number."""
 DEAD_TIME_MINUTES = 3.0
@@ -45,7 +58,13 @@ class QueueAge:
       ⌈λ + q/T - f⌉ with T = max(5, 4κ) minutes. The last instance stays where it would be busy
       for a share of more than f = min(½, L·λ / (L·λ + 8κ)) of its time: without it the backlog may
       grow to L·λ before it has to come back, in which it saves (1 - f)·L·λ/f, four return trips
-      of 2κ. Four, not one, for arrivals vary and fill the backlog sooner.
+      of 2κ. Four, not one, for arrivals vary and fill the backlog sooner. Up to two more stay
+      where that many would be needed for what came on the average of some κ minutes (the dearer a
+      change, the longer the memory), but no longer than the queue has been empty for 2κ minutes,
+      in which an idle instance costs its return trip;
+    - in by one, whatever λ is believed to be, where the queue was empty and capacity the same for
+      half an hour (30 steps; samples must be kept for as long): an empty queue tells nothing of
+      what comes, only that fewer may do.
 
     D, μ, L, κ and P are ``seen.service`` and ``seen.goal``. As long as μ is not known,
     ``until_known`` decides. Own work; how it was found and what it was compared with stands in
@@ -183,38 +202,84 @@ class _Choice:
         limit = self._time(outlook.share * len(outlook.arrivals.recent))
         return self._say(
             wanted,
-            f"backlog {outlook.backlog * self.items:.4g} at {self._flow()} would be "
-            f"{self._time(age)} old within {ahead} at {_instances(outlook.ordered)}, and new ones "
-            f"need {self._time(outlook.dead)}; {wanted} keep it under {limit}",
+            f"backlog {outlook.backlog * self.items:.4g} at {self._flow(outlook.arrivals.rate)} "
+            f"would be {self._time(age)} old within {ahead} at {_instances(outlook.ordered)}, and "
+            f"new ones need {self._time(outlook.dead)}; {wanted} keep it under {limit}",
         )
 
     def _in(self) -> Recommendation:
-        seen, outlook = self.seen, self.outlook
-        rate = outlook.arrivals.rate
-        patience = max(PATIENCE_STEPS_MIN, PATIENCE_STEPS * seen.goal.switch_cost)
-        busy_share = self._busy_share(len(outlook.arrivals.recent) * rate)
-        wanted = ceil(rate + outlook.backlog / patience - busy_share - ROUNDING)
+        seen, rate = self.seen, self.outlook.arrivals.rate
+        wanted = self._needed(rate)
+        if wanted < seen.capacity and not self._empty_for(RETURN_TRIP * seen.goal.switch_cost):
+            remembered = self._needed(max(rate, self._remembered_rate()))
+            wanted = min(max(wanted, remembered), wanted + HELD_ON_MEMORY_MAX)
         wanted = max(wanted, seen.limits.minimum)
-        if wanted >= seen.capacity:
-            return self._hold("holding: the last instance is busy for half of the time")
-        return self._say(
-            wanted,
-            f"the queue runs empty at {self._flow()}; for the next {self._time(patience)} "
-            f"{_instances(wanted)} will do, more would be idle {1 - busy_share:.0%} of the time",
-        )
+        if wanted < seen.capacity:
+            idle_share = 1 - self._busy_share(rate)
+            return self._say(
+                wanted,
+                f"the queue runs empty at {self._flow(rate)}; for the next "
+                f"{self._time(self._patience)} {_instances(wanted)} will do, more would be idle "
+                f"{idle_share:.0%} of the time",
+            )
+        if self._idle_for_long():
+            idle = f"the queue was empty for {self._time(IDLE_STEPS)}"
+            fewer = seen.capacity - 1
+            return self._say(fewer, f"{idle} at {_instances(seen.capacity)}: trying {fewer}")
+        return self._hold("holding: the last instance has enough to do")
 
-    def _busy_share(self, buffer: float) -> float:
+    def _needed(self, rate: float) -> int:
+        """The instances that will do for arrivals at that rate."""
+        backlog = self.outlook.backlog / self._patience
+        return ceil(rate + backlog - self._busy_share(rate) - ROUNDING)
+
+    @property
+    def _patience(self) -> float:
+        return max(PATIENCE_STEPS_MIN, PATIENCE_STEPS * self.seen.goal.switch_cost)
+
+    def _busy_share(self, rate: float) -> float:
         """The last instance stays where it would be busy for more of its time."""
+        buffer = len(self.outlook.arrivals.recent) * rate
         trips = self.policy.caution * RETURN_TRIP * self.seen.goal.switch_cost
         return min(self.policy.busy_share, buffer / (buffer + trips)) if buffer > 0.0 else 0.0
+
+    def _remembered_rate(self) -> float:
+        """The arrivals per step on the average of the last κ steps."""
+        seen = self.seen
+        smoothing = min(RECENT.smoothing, 1 / max(seen.goal.switch_cost, 1))
+        found = infer(
+            seen.history(self.policy.metric).samples,
+            seen.capacities.samples,
+            seen.capacity,
+            self.items,
+            1,
+            self.policy.step_seconds,
+            seen.now,
+            Memory(LONG_STEPS, smoothing),
+        )
+        return found.rate if found else 0.0
+
+    def _idle_for_long(self) -> bool:
+        """Neither work nor a change of capacity for so long that fewer are worth a try."""
+        changed_at, idle_seconds = self.seen.changed_at, IDLE_STEPS * self.policy.step_seconds
+        settled = changed_at is None or self.seen.now - changed_at >= timedelta(
+            seconds=idle_seconds
+        )
+        return settled and self._empty_for(IDLE_STEPS)
+
+    def _empty_for(self, steps: float) -> bool:
+        start = self.seen.now - timedelta(seconds=steps * self.policy.step_seconds)
+        backlog = self.seen.history(self.policy.metric).samples
+        in_hand = in_hand_steps(self.items) * self.items * self.seen.capacity
+        return idle_throughout(backlog, start, in_hand)
 
     def _time(self, steps: float) -> str:
         """In minutes, or in seconds where it plans in seconds."""
         seconds = steps * self.policy.step_seconds
         return f"{seconds:.3g} s" if self._in_seconds else f"{seconds / 60:.3g} min"
 
-    def _flow(self) -> str:
-        arrivals = self.outlook.arrivals.rate * self.per_minute
+    def _flow(self, rate: float) -> str:
+        arrivals = rate * self.per_minute
         if self._in_seconds:
             return f"{arrivals / 60:.4g} arrivals/s"
         return f"{arrivals:.4g} arrivals/min"
