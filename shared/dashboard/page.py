@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared.autoscaling.flows import status
+from shared.dashboard.attention import attention
 from shared.dashboard.board import HOURS_MAX, Board, history, shown_panel
 from shared.exchange import GUARDED, Refused, Reply, Request, refused
 
@@ -27,9 +28,12 @@ async def page(board: Board, request: Request) -> Reply:
     except Refused as error:
         return refused(error)
     panels = map(shown_panel, board.panels.values())
+    cards = await gather(*(_card(board, name, hours) for name in board.resources))
+    looked = dict(zip(board.panels, await gather(*panels), strict=True))
     shown = {
-        "resources": await gather(*(_card(board, name, hours) for name in board.resources)),
-        "panels": dict(zip(board.panels, await gather(*panels), strict=True)),
+        "resources": cards,
+        "panels": looked,
+        "attention": attention(cards, looked),
         "hours": hours,
     }
     if "live" in request.query:

@@ -114,11 +114,13 @@ async def test_a_word_from_the_page_holds_and_is_shown_and_is_taken_back(
     await form.locator("[name=reason]").fill("<b>incident</b> & co")
     await form.locator("button").press("Enter")
     await expect(seen.page.locator("[data-resource] .chip")).to_contain_text("paused until")
+    await expect(seen.page.locator(".attention li.info")).to_contain_text("paused until")
     told = seen.page.locator("details summary", has_text="<b>incident</b> & co")
     await expect(told).to_have_count(1)
     await form.locator("[name=what]").select_option("clear")
     await form.locator("button").press("Enter")
-    await expect(seen.page.locator("[data-resource] .chip")).to_have_count(0)
+    await expect(seen.page.locator("[data-resource] .chip")).to_have_text("active")
+    await expect(seen.page.locator(".attention")).to_have_text("Nothing needs attention")
     assert seen.complaints == [
         "Failed to load resource: the server responded with a status of 400 (Bad Request)"
     ]

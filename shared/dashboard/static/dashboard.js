@@ -14,7 +14,7 @@
   function axes(last) {
     const look = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false } };
     const times = (_, splits, axis, space, step) => splits.map(at => last ? clock(at, step) : "");
-    return [{ ...look, size: last ? 28 : 8, values: times }, { ...look, size: 56, values: (_, splits) => splits.map(short) }];
+    return [{ ...look, size: last ? 28 : 8, space: 76, values: times }, { ...look, size: 56, values: (_, splits) => splits.map(short) }];
   }
 
   function marks(card) {
@@ -30,7 +30,7 @@
         const x = plot.valToPos(mark.at, "x", true), y = plot.valToPos(mark.to, "y", true);
         if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) continue;
         const tip = mark.out ? -size : size;
-        ctx.fillStyle = css(mark.out ? "--bad" : "--good");
+        ctx.fillStyle = css("--ink");
         ctx.beginPath(); ctx.moveTo(x - size, y); ctx.lineTo(x + size, y); ctx.lineTo(x, y + 1.6 * tip); ctx.fill();
       }
     };
@@ -112,7 +112,7 @@
     };
     const plain = { width: 0, stroke: "transparent", points: { show: false } };
     const top = trendChart(place, "per day", [
-      { ...plain, label: "low" }, { ...plain, label: "high" },
+      { ...plain, label: "low", class: "quiet" }, { ...plain, label: "high", class: "quiet" },
       { label: "adjusted" }, { label: "raw", stroke: css("--soft"), dash: [4, 4] },
     ], [times, column("low"), column("high"), column("adjusted"), column("raw")], {
       bands: [{ series: [2, 1], fill: css("--area") }], hooks: { draw: [alarms] }, height: 140,
@@ -173,6 +173,7 @@
       if (!fresh || fresh.innerHTML === old.innerHTML) continue;
       const top = old.scrollTop;
       changed.add(old.closest(".card"));
+      old.className = fresh.className;
       if (old.tagName === "SCRIPT") old.textContent = fresh.textContent;
       else old.replaceChildren(...fresh.childNodes);
       for (const line of old.querySelectorAll("details[id]")) line.open = open.has(line.id);
@@ -187,6 +188,8 @@
     const at = new Date(freshAt).toISOString().slice(11, 19);
     fresh.textContent = problem ? `Out of date since ${at}: ${problem}` : `As of ${at}, updates itself`;
     fresh.classList.toggle("stale", Boolean(problem));
+    const urgent = document.querySelectorAll(".attention li.bad, .attention li.warn").length;
+    document.title = problem ? "(?) Autoscaler" : urgent ? `(${urgent}) Autoscaler` : "Autoscaler";
   }
 
   // --- words -----------------------------------------------------------------------------------

@@ -1,0 +1,109 @@
+"""What needs a person now, the worst first, and what to do about it. Pure; from what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+Shown = Mapping[str, Any]
+Severity = Literal["bad", "warn", "info"]
+ORDER = ("bad", "warn", "info")
+Told = tuple[Severity, str, str]
+"""How bad it is, what it is, what to do."""
+CHECK = "python -m shared.autoscaling validate --connect tells what is in the way"
+
+
+def attention(cards: Sequence[Shown], panels: Mapping[str, Any]) -> list[dict[str, str]]:
+    """``severity, what, todo, href`` each; empty: nobody is needed."""
+    found: list[dict[str, str]] = []
+    for number, card in enumerate(cards, 1):
+        found += _of_card(card, f"#name-{number}")
+    for name, of_panel in PANELS.items():
+        shown = panels.get(name)
+        if isinstance(shown, Mapping):
+            text = f"{name.replace('-', ' ')}: {shown['error']}"
+            found.append(_item("warn", text, "the log of the functions says more", f"#{name}"))
+        elif shown:
+            found += of_panel(shown)
+    return sorted(found, key=lambda item: ORDER.index(item["severity"]))
+
+
+def _item(severity: Severity, what: str, todo: str, href: str) -> dict[str, str]:
+    return {"severity": severity, "what": what, "todo": todo, "href": href}
+
+
+def _of_card(card: Shown, here: str) -> Iterator[dict[str, str]]:
+    now = card["status"]
+    for severity, what, todo in (*_failing(now), *_late(card), *_silent(now), *_mode(now)):
+        yield _item(severity, f"{now['name']}: {what}", todo, here)
+
+
+def _failing(now: Shown) -> Iterator[Told]:
+    if now["capacity_stale"]:
+        yield "bad", "the plan does not answer", CHECK
+    wishes = now["newest"]["candidates"] if now["newest"] else ()
+    if wishes and wishes[0]["rule"] == "error":
+        yield "bad", wishes[0]["reason"], "mend scaling_rules.py"
+    desired = now["desired"]
+    if desired and desired["status"] == "failed":
+        why = desired["last_error"] or "no reason was given"
+        yield "bad", f"{desired['target']} instances were refused: {why}", CHECK
+
+
+def _late(card: Shown) -> Iterator[Told]:
+    points, limit = card["history"]["points"], card["age_limit_minutes"]
+    age = points[-1]["age_minutes"] if points else None
+    if age is None or age <= limit:
+        return
+    maximum = card["status"]["limits"]["maximum"]
+    if (card["status"]["capacity"] or 0) >= maximum:
+        todo = "raise the maximum, or look why instances are slow"
+        yield "bad", f"late, at the maximum of {maximum} instances", todo
+    else:
+        yield "warn", "what waits is older than it should get", ""
+
+
+def _silent(now: Shown) -> Iterator[Told]:
+    for metric in now["metrics"]:
+        if metric["stale"]:
+            ever = "never seen" if metric["time"] is None else "no sample for a while"
+            yield "warn", f"{metric['name']}: {ever}", CHECK
+
+
+def _mode(now: Shown) -> Iterator[Told]:
+    if now["override"]:
+        said, reason = now["override"]["said"], now["override"]["reason"]
+        yield "info", f"{said} ({reason})", "a person's word, over the rules"
+    elif now["mode"] == "dry_run":
+        yield "info", "dry run: nothing is changed", "set DryRun to false"
+    elif now["mode"] != "active":
+        yield "info", f"{now['mode']}: nothing is decided", now["mode_reason"]
+
+
+def _of_breakers(breakers: Iterable[Shown]) -> Iterator[dict[str, str]]:
+    for breaker in breakers:
+        if not breaker["closed"]:
+            what = f"circuit breaker {breaker['name']} is {breaker['mode']}: {breaker['reason']}"
+            yield _item(
+                "bad",
+                what,
+                "events are held, none is lost: close it when the cause is mended",
+                "#breakers",
+            )
+
+
+def _of_letters(letters: Sequence[Shown]) -> Iterator[dict[str, str]]:
+    newest = max(letters, key=lambda letter: letter["failed_at"])
+    count = "50 or more dead letters" if len(letters) >= 50 else f"dead letters: {len(letters)}"
+    todo = "mend the cause, then python -m shared.ingestion dead-letters redrive"
+    yield _item("warn", f"{count}; the newest: {newest['error']}", todo, "#dead-letters")
+
+
+def _of_trends(trends: Iterable[Shown]) -> Iterator[dict[str, str]]:
+    for series in trends:
+        if series["alarm"]:
+            yield _item("warn", f"{series['name']}: {series['verdict']}: {series['reason']}",
+                        "look whether whoever sends them does", "#trends")  # fmt: skip
+
+
+PANELS = {"breakers": _of_breakers, "dead-letters": _of_letters, "trends": _of_trends}
