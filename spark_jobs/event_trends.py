@@ -22,10 +22,10 @@ from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine
 from spark_jobs.errors import BadInput, JobError
 from spark_jobs.options import Options, parse
-from spark_jobs.pictures import pictures
+from spark_jobs.pictures import SERIES_MAX, left_out, pictures
 from spark_jobs.progress import progress
 from spark_jobs.session import open_session
-from spark_jobs.sources import source_of
+from spark_jobs.sources import Source, source_of
 from spark_jobs.stores import store_of
 from spark_jobs.tables import open_tables, usual_week, write_profile, write_trends
 from spark_jobs.trends import Controls
@@ -53,7 +53,7 @@ def _run(options: Options, now: datetime) -> job.Done:
     controls = _controls(options)
     tables = open_tables(options.tables, os.environ) if options.tables else None
     source = source_of(options.input, open_session, os.environ.get(CONNECTION_STRING, ""))
-    source.files()  # before Spark is started: a wrong path is told at once
+    _look_at(source, options.input)
     store = store_of(options.output, open_session)
     request = job.Request(
         shape=options.shape,
@@ -76,6 +76,14 @@ def _run(options: Options, now: datetime) -> job.Done:
     if tables is not None:
         _write_tables(options, tables, done)
     return done
+
+
+def _look_at(source: Source, name: str) -> None:
+    """Before Spark is started: a wrong path is told at once."""
+    try:
+        source.files()
+    except OSError as error:
+        raise BadInput(f"--input {name}: {error.strerror or error}") from error
 
 
 def _controls(options: Options) -> Mapping[str, Controls]:
@@ -115,6 +123,12 @@ def _engine(options: Options, spark: SparkSession) -> Engine:
 def _tell(options: Options, done: job.Done) -> None:
     for complaint in done.complaints:
         print(f"warning:{job.describe(complaint)}", file=sys.stderr)
+    drawn = [trend for trend in done.trends if options.pictures and _is_chosen(options, trend)]
+    if undrawn := left_out(drawn):
+        print(
+            f"warning: {SERIES_MAX} series were drawn, {undrawn} were not; --event chooses",
+            file=sys.stderr,
+        )
     shown = [trend for trend in done.changed_trends if _is_chosen(options, trend)]
     for trend in shown:
         print(as_json(trend) if options.json else _line(trend))

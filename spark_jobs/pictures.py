@@ -6,8 +6,9 @@ import hashlib
 import html
 import io
 import re
+import warnings
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.sampling.trend_rows import Trend
@@ -15,7 +16,9 @@ from shared.sampling.verdict import Finding
 
 HALF_A_DAY = timedelta(hours=12)
 SERIES_MAX = 50
-"""The largest; more would be a folder that nobody looks through."""
+"""Of more, those of which events were lost and then the largest: nobody looks through hundreds."""
+DRAWN_MAX = 1e150
+"""Axes know no larger numbers."""
 COLORS = {
     Finding.EVENTS_LOST: "#c62828",
     Finding.SAMPLING_CHANGED: "#ef6c00",
@@ -29,6 +32,7 @@ PAGE = """<!doctype html>
 body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; color: #222 }}
 svg {{ width: 100%; height: auto }} table {{ border-collapse: collapse; width: 100% }}
 th, td {{ padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: right }}
+td {{ white-space: nowrap }} td:last-child {{ white-space: normal }}
 th:first-child, td:first-child, th:last-child, td:last-child {{ text-align: left }}
 </style>
 <h1>{title}</h1>
@@ -41,19 +45,40 @@ ROW = "<tr><td>{}<td>{:,}<td>{}<td>{:,.0f}<td>{:,.0f}<td><b>{}</b> {}</tr>"
 
 
 def pictures(trends: Sequence[Trend]) -> Mapping[str, bytes]:
-    """File name → content: a PNG and a page of HTML that needs nothing else, for each series."""
+    """File name → content: a PNG and a page of HTML that needs nothing else, for each series.
+
+    A series that cannot be drawn has a page that says so, and no PNG.
+    """
+    found = {}
+    for days in most_telling(trends):
+        name = _file_name(days[0])
+        try:
+            png, svg = _drawn(days)
+        except (ValueError, OverflowError) as error:
+            found[f"{name}.html"] = _page(days, f"<p>Cannot be drawn: {html.escape(str(error))}")
+        else:
+            found[f"{name}.png"] = png
+            found[f"{name}.html"] = _page(days, svg)
+    return found
+
+
+def left_out(trends: Sequence[Trend]) -> int:
+    """How many series have no picture because there are so many."""
+    return max(len({trend.series for trend in trends}) - SERIES_MAX, 0)
+
+
+def most_telling(trends: Sequence[Trend]) -> list[list[Trend]]:
+    """The days of each series that is drawn, in order of days."""
     by_series: dict[Any, list[Trend]] = {}
     for trend in trends:
         by_series.setdefault(trend.series, []).append(trend)
-    largest = sorted(by_series.values(), key=lambda days: -sum(t.adjusted_count for t in days))
-    found = {}
-    for days in largest[:SERIES_MAX]:
-        ordered = sorted(days, key=lambda trend: trend.date)
-        name = _file_name(ordered[0])
-        png, svg = _drawn(ordered)
-        found[f"{name}.png"] = png
-        found[f"{name}.html"] = _page(ordered, svg)
-    return found
+
+    def rank(days: Sequence[Trend]) -> tuple[bool, float]:
+        lost = any(trend.verdict == Finding.EVENTS_LOST for trend in days)
+        return not lost, -sum(trend.adjusted_count for trend in days)
+
+    chosen = sorted(by_series.values(), key=rank)[:SERIES_MAX]
+    return [sorted(days, key=lambda trend: trend.date) for days in chosen]
 
 
 def title_of(trend: Trend) -> str:
@@ -70,12 +95,15 @@ def _file_name(trend: Trend) -> str:
 
 
 def _drawn(days: Sequence[Trend]) -> tuple[bytes, str]:
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 5.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    dates: Any = [date.fromisoformat(trend.date) for trend in days]
+    dates: Any = [datetime.fromisoformat(trend.date) for trend in days]
     values = [_values(trend) for trend in days]
+    if any(abs(value) > DRAWN_MAX for of_day in values for value in of_day):
+        raise ValueError(f"there are figures beyond {DRAWN_MAX:g}")
     raw, adjusted, low, high = (list(column) for column in zip(*values, strict=True))
     above.fill_between(dates, low, high, color="#2e7d32", alpha=0.2, label="95 % of sampling")
     above.plot(dates, adjusted, color="#2e7d32", label="adjusted", marker=".")
@@ -98,8 +126,10 @@ def _drawn(days: Sequence[Trend]) -> tuple[bytes, str]:
     below.set_ylabel("kept, %")
     figure.autofmt_xdate()
     png, svg = io.BytesIO(), io.StringIO()
-    figure.savefig(png, format="png", dpi=110)
-    figure.savefig(svg, format="svg")
+    with warnings.catch_warnings(), rc_context({"svg.fonttype": "none"}):  # a browser has all fonts
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        figure.savefig(png, format="png", dpi=110)
+        figure.savefig(svg, format="svg")
     return png.getvalue(), svg.getvalue()[svg.getvalue().index("<svg") :]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,8 @@ from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 
 from shared.adapters.table_rows import profile_of
+from shared.autoscaling import Observation, SeasonalFloor, Threshold
+from shared.autoscaling.model import Service, WeekProfile
 from shared.sampling.trend_rows import trend_of
 from spark_jobs import event_trends
 from spark_jobs.cluster_files import ClusterFiles
@@ -23,6 +25,7 @@ from spark_jobs.options import parse
 from spark_jobs.shape import Shape
 from spark_jobs.stores import HadoopStore
 from tests.spark.telemetry import FOLDER, event, pack, put
+from tests.unit.test_policies import seeing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,10 +194,18 @@ def test_a_night_from_blobs_to_pictures_and_tables(
     assert profile is not None
     assert profile.items_per_minute[9] == 2
     assert profile.items_per_minute[3] == 0
+    floor = SeasonalFloor(Threshold("backlog", 100, 10), rate_per_instance_minute=0.5)
+    assert [floor(monday(hour, profile)).capacity for hour in (3, 8, 9)] == [1, 1, 4]
     drawn = {path.suffix: path.read_bytes() for path in (tmp_path / "out").rglob("OrderPlaced-*")}
     assert drawn[".png"].startswith(b"\x89PNG")
     assert b"<svg" in drawn[".html"]
     assert b"http://127" not in drawn[".html"]
+
+
+def monday(hour: int, profile: WeekProfile) -> Observation:
+    """What the scaling rules see of the resource, whose queue is empty, on a Monday."""
+    now = datetime(2017, 6, 12, hour, 30, tzinfo=UTC)
+    return seeing([0], capacity=1, now=now, profile=profile, service=Service(None, 0))
 
 
 @pytest.mark.parametrize("engine", [SparkEngine, DuckDbEngine])
