@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
@@ -119,12 +119,12 @@ def test_a_storm_poisons_messages_and_harms_nothing_for_good(seed: int) -> None:
 
 def test_the_faults_do_strike() -> None:
     """A simulation without faults would prove nothing."""
-    kinds: Counter[EntryKind] = Counter()
+    missing = set(EntryKind) - {EntryKind.OVERRIDE}  # nobody says a word there
     poisoned = 0
-    for seed in range(20):
-        for fault_rate in (0.02, 0.05, 0.2):
-            world = hostile(seed, by_hand=True, fault_rate=fault_rate)
-            kinds.update(e.kind for e in lines(world))
-            poisoned += len(world.poisoned)
-    assert set(EntryKind) - {EntryKind.OVERRIDE} <= set(kinds), kinds  # nobody says a word there
-    assert poisoned > 0
+    for seed, fault_rate in product(range(20), (0.02, 0.05, 0.2)):
+        world = hostile(seed, by_hand=True, fault_rate=fault_rate)
+        missing -= {e.kind for e in lines(world)}
+        poisoned += len(world.poisoned)
+        if not missing and poisoned:
+            return
+    raise AssertionError(f"{missing} in no world, {poisoned} messages poisoned")
