@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Sequence
 
 from local.stand_ins.plans import PlanId
@@ -68,6 +69,7 @@ def ingestion(event_hubs: str) -> dict[str, str]:
         "EventHubName": HUB,
         "EventHubConsumerGroup": listening,
         "EventHubReadBackConsumerGroup": reading_back,
+        "BreakerApprovalKey": secrets.token_urlsafe(32),
     }
 
 

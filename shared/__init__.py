@@ -4,8 +4,7 @@ import signal
 import sys
 from contextlib import suppress
 
-if sys.argv[:1] == [
-    "-m"
-]:  # a command line is still being imported: nothing to tidy up, or to trace
+# A command line is still being imported: nothing to tidy up yet, and no trace to show at Ctrl-C.
+if sys.argv[:1] == ["-m"]:
     with suppress(ValueError):  # only the main thread may
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -31,7 +31,8 @@ def board() -> Board:
 async def _breakers() -> list[dict[str, Any]]:
     attendant = wiring_ingestion.attendant()
     seen = await attendant.breakers.load()
-    link = attendant.link(seen.breaker, seen.read_at)
+    here = (seen.breaker, seen.read_at)
+    link = attendant.link(*here) or attendant.path(*here)
     return [panels.breaker(attendant.name, seen.breaker, link)]
 
 

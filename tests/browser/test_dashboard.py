@@ -127,6 +127,27 @@ async def test_a_word_from_the_page_holds_and_is_shown_and_is_taken_back(
     await seen.page.context.close()
 
 
+async def test_an_open_breaker_needs_attention_and_is_closed_by_a_button(
+    browser: Browser, system: LocalSystem
+) -> None:
+    seen = await look(browser, system, "light", 1280)
+    assert system.host is not None
+    isolate = f"{system.host.url}/api/breakers/metric_ingest/isolate"
+    await seen.page.request.post(isolate, data={"reason": "trying it", "by": "anna"})
+    await seen.page.evaluate(RENEW)
+    needs = seen.page.locator(".attention li.bad")
+    await expect(needs).to_contain_text("circuit breaker metric_ingest is isolated: trying it")
+    results = await Axe().run(seen.page)
+    assert results.violations_count == 0, results.generate_report()
+    await seen.page.locator("a.button").click()
+    await seen.page.locator("button").click()
+    await expect(seen.page.locator("body")).to_contain_text("Events flow again")
+    await seen.page.goto(f"{system.host.url}/api/dashboard?hours=0.1")
+    await expect(seen.page.locator(".attention")).to_have_text("Nothing needs attention")
+    assert seen.complaints == []
+    await seen.page.context.close()
+
+
 async def test_the_page_says_since_when_it_is_out_of_date(
     browser: Browser, system: LocalSystem
 ) -> None:

@@ -69,12 +69,18 @@ def test_ctrl_c_is_no_error_of_the_program(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_ctrl_c_while_a_command_line_is_still_being_imported_leaves_no_trace() -> None:
-    command = [sys.executable, "-X", "importtime", "-m", "shared.autoscaling", "status"]
+@pytest.mark.parametrize(
+    ("program", "imported"),
+    [("shared.autoscaling", "shared.names"), ("local", "local.azurite"), ("backtest", "numpy")],
+)
+def test_ctrl_c_while_a_command_line_is_still_being_imported_leaves_no_trace(
+    program: str, imported: str
+) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", program, "status"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as starting:
         assert starting.stderr is not None
         for line in starting.stderr:
-            if line.endswith("shared.names\n"):
+            if line.endswith(f" {imported}\n"):
                 break
         starting.send_signal(signal.SIGINT)
         said = starting.stderr.read()

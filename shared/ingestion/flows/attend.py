@@ -53,10 +53,15 @@ class Attendant:
 
     def link(self, breaker: Breaker, now: datetime) -> str:
         """Where the incident can be looked at and closed; empty where links are not set up."""
-        if not self.keys or not self.app_url:
+        path = self.path(breaker, now) if self.app_url else ""
+        return path and f"{self.app_url}/api/{path}"
+
+    def path(self, breaker: Breaker, now: datetime) -> str:
+        """The same for a page of the app, which need not know where the app answers."""
+        if not self.keys:
             return ""
         token = issue(self.keys[0], self.name, breaker.epoch, now, self.valid_for)
-        return f"{self.app_url}/api/breakers/{self.name}?token={token}"
+        return f"breakers/{self.name}?token={token}"
 
     def link_of(self, breaker: Breaker) -> str:
         """The link of an opening, valid from its announcement on."""
