@@ -6,7 +6,7 @@ just as in the flows of ``shared.autoscaling``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from backtest.arena import Plan
@@ -115,7 +115,7 @@ class App:
             return
         settled = settle(self.state.desired, settlement, now, self.timing)
         if settled is not None:
-            self.state = replace(self.state, desired=settled)
+            self.state = self.state.with_desired(settled)
 
     def reconcile(self, minute: int, now: datetime) -> None:
         """What the function ``reconciler`` does."""
@@ -123,7 +123,7 @@ class App:
             return
         found = reconcile(self.resource, self.state, self.plan.capacity, now, self.timing)
         if found.desired is not None:
-            self.state = replace(self.state, desired=found.desired)
+            self.state = self.state.with_desired(found.desired)
         if found.entry is not None and found.entry.kind is EntryKind.MANUAL_CHANGE:
             self.false_alarms += 1  # nobody but the app changes the plan here
         if found.action is not None:

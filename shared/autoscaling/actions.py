@@ -19,6 +19,7 @@ from shared.autoscaling.model import (
     ScaleAction,
     ScalingState,
 )
+from shared.quick import quick
 
 RETRY_DOUBLINGS_MAX = 4
 """Waits between tries double up to 16 times the first one."""
@@ -141,6 +142,7 @@ def _believed(desired: Desired) -> int:
     return desired.target if desired.status is ActionStatus.CONFIRMED else desired.previous
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Settlement:
     """How carrying out an action ended, and why.
@@ -197,7 +199,7 @@ def confirm_if_observed(state: ScalingState, observed: MetricValue) -> ScalingSt
         return state
     if observed.time < desired.requested_at:
         return state
-    return replace(state, desired=confirm(desired, observed.time))
+    return state.with_desired(confirm(desired, observed.time))
 
 
 def reason_to_ignore(
@@ -224,6 +226,7 @@ def changed_by_hand(desired: Desired, actual: int) -> bool:
     return actual not in (desired.previous, desired.target, *desired.superseded)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
     """What the reconciler changes: nothing, where all three are None."""
@@ -248,7 +251,7 @@ def reconcile(
     """
     desired = state.desired
     if desired is None:
-        return Reconciliation()
+        return AS_IT_SHOULD_BE
     if actual == desired.target:
         return _reached(resource, desired, now)
     active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
@@ -259,7 +262,7 @@ def reconcile(
             return _manual_change(resource, enforce(desired, actual, now), now)
     if desired.pending:
         return _overdue(resource, desired, now, timing, active=active)
-    return Reconciliation()
+    return AS_IT_SHOULD_BE
 
 
 def _reached(resource: Resource, desired: Desired, now: datetime) -> Reconciliation:
@@ -285,7 +288,7 @@ def _overdue(
         reason = f"epoch {desired.epoch} given up after {timing.deadline_seconds:g} s: {error}"
         return Reconciliation(failed, None, entry(resource, failed, EntryKind.FAILED, now, reason))
     if not active or now < _resend_at(desired, timing):
-        return Reconciliation()
+        return AS_IT_SHOULD_BE
     resent = replace(desired, sent_at=now, retry_at=None)
     reason = (
         f"epoch {desired.epoch} not confirmed ({desired.last_error or 'no answer'}): sent again"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from shared.autoscaling.actions import confirm_if_observed, request
-from shared.autoscaling.decide import decide, remember, samples_of
-from shared.autoscaling.guards import seconds_without, waited_seconds
+from shared.autoscaling.decide import decide, remember
+from shared.autoscaling.guards import is_missing
 from shared.autoscaling.learning import learn, learn_finished, lesson_due
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
@@ -18,6 +18,7 @@ from shared.autoscaling.model import (
     ScalingState,
     StorageQueue,
 )
+from shared.autoscaling.observing import samples_of
 from shared.autoscaling.samples import MergeOutcome, merge
 from shared.quick import quick
 
@@ -43,30 +44,31 @@ def advance(resource: Resource, state: ScalingState, metric: Metric, now: dateti
     either, but it may confirm what was decided; and it keeps the app deciding while every other
     metric is missing.
     """
-    counts = metric.name == resource.service.counted_metric
+    counted = resource.service.counted_metric
+    counts = metric.name == counted
     window_seconds = resource.history_seconds if counts else resource.window_seconds
     merged = merge(state, metric, now, window_seconds, resource.history_seconds)
-    if merged.outcome is not MergeOutcome.ACCEPTED:
-        return Step(merged.state, merged.outcome)
-    new = merged.state
+    new, outcome = merged.state, merged.outcome
+    if outcome is not MergeOutcome.ACCEPTED:
+        return Step(new, outcome)
     confirmed = False
     if metric.name == CAPACITY_METRIC:
         new = confirm_if_observed(new, metric.value)
         confirmed = new.desired is not state.desired
         if not _all_missing(resource, new, now):
-            return Step(new, merged.outcome, None, confirmed)
+            return Step(new, outcome, None, confirmed)
     if counts:
-        return Step(_with_finished(resource, new), merged.outcome)
+        return Step(_with_finished(resource, new), outcome)
     decided_on = new
     decision = decide(resource, new, now)
     new = remember(resource, new, decision)
     if lesson_due(new, now):
         new = learn(new, _backlog_name(resource))
-    if resource.service.counted_metric is not None:
+    if counted is not None:
         new = _with_finished(resource, new)
     if decision.applies:
-        new = replace(new, desired=request(decision, new.desired))
-    return Step(new, merged.outcome, decision, confirmed, decided_on)
+        new = new.with_desired(request(decision, new.desired))
+    return Step(new, outcome, decision, confirmed, decided_on)
 
 
 def _with_finished(resource: Resource, state: ScalingState) -> ScalingState:
@@ -75,13 +77,13 @@ def _with_finished(resource: Resource, state: ScalingState) -> ScalingState:
 
 def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool:
     """True where no other metric has come for so long that it counts as missing."""
+    counted = resource.service.counted_metric
     for name in resource.metrics:
-        if name == resource.service.counted_metric:
+        rule, samples = resource.guards.missing_for(name), samples_of(state, name)
+        if name == counted:
             continue
-        silent = seconds_without(samples_of(state, name), now)
-        if silent is None:
-            silent = waited_seconds(samples_of(state, CAPACITY_METRIC), now)
-        if silent <= resource.guards.missing_for(name).after_seconds:
+        # One that never came is missing once the app has had the time to read it.
+        if not is_missing(samples or samples_of(state, CAPACITY_METRIC)[:1], rule, now):
             return False
     return True
 

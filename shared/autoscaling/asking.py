@@ -30,16 +30,18 @@ def _fault(wish: object) -> str | None:
     """What keeps an answer from being a recommendation that can be carried out and logged."""
     if not isinstance(wish, Recommendation) or type(wish.capacity) is not int:
         return f"answered {wish!r} instead of a Recommendation with a whole capacity"
-    if abs(wish.capacity) > CAPACITY_MAX:
+    if not -CAPACITY_MAX <= wish.capacity <= CAPACITY_MAX:
         return f"wants more than {CAPACITY_MAX} instances either way"
     if not isinstance(wish.reason, str) or not isinstance(wish.rule, str):
         return f"gave {wish.reason!r} as reason of {wish.rule!r}: both must be text"
-    if not isinstance(wish.evidence, Mapping):
+    if type(wish.evidence) is not dict and not isinstance(wish.evidence, Mapping):
         return f"gave {wish.evidence!r} as evidence: a mapping is needed"
     if not isinstance(wish.counterfactual, str):
         return f"gave {wish.counterfactual!r} as counterfactual: text is needed"
-    if not isinstance(wish.candidates, tuple) or not all(
-        isinstance(candidate, Recommendation) for candidate in wish.candidates
-    ):
+    if wish.candidates != () and not _recommendations(wish.candidates):
         return f"gave {wish.candidates!r} as candidates: a tuple of Recommendation is needed"
     return None
+
+
+def _recommendations(candidates: object) -> bool:
+    return isinstance(candidates, tuple) and all(isinstance(c, Recommendation) for c in candidates)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from shared.autoscaling.decide import decide, window_start
+from shared.autoscaling.decide import decide
 from shared.autoscaling.members import members
 from shared.autoscaling.model import Decision, History, MetricValue, Resource, ScalingState
+from shared.autoscaling.observing import window_start
 
 METRICS_MAX = 4
 """Of a rule that reads more, only the first so many are asked about."""

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import datetime
 
 from shared.autoscaling.asking import REASON_LENGTH_MAX, ask
 from shared.autoscaling.guards import (
     GUARDS,
+    GUARDS_OF_A_STAY,
     REVOKING,
     Context,
+    Guard,
     Limit,
     already_requested,
     bounds,
 )
-from shared.autoscaling.learning import known_service
+from shared.autoscaling.histories import since
 from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    ActionStatus,
     Decision,
     History,
     MetricValue,
@@ -27,9 +27,9 @@ from shared.autoscaling.model import (
     Override,
     Resource,
     ScalingState,
-    Window,
 )
-from shared.autoscaling.samples import since
+from shared.autoscaling.observing import known_capacity, observe
+from shared.autoscaling.spans import span
 
 
 def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
@@ -55,63 +55,6 @@ def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
     return decision
 
 
-def observe(resource: Resource, state: ScalingState, capacity: int, now: datetime) -> Observation:
-    """What the rule may see: samples in the window that are newer than the last change.
-
-    Load of the time before a change must not cause another one, so it does not count any more.
-    """
-    start = window_start(resource, state, now)
-    histories = {name: Window(samples_of(state, name)) for name in resource.metrics}
-    return Observation(
-        resource_name=resource.name,
-        now=now,
-        capacity=capacity,
-        limits=resource.limits,
-        metrics={name: _from(window, start) for name, window in histories.items()},
-        changed_at=state.desired.changed_at if state.desired else None,
-        histories=histories,
-        capacities=Window(samples_of(state, CAPACITY_METRIC)),
-        pending=state.desired if state.desired and state.desired.pending else None,
-        goal=resource.goal,
-        service=known_service(resource.service, state.learned),
-        profile=state.profile,
-    )
-
-
-def window_start(resource: Resource, state: ScalingState, now: datetime) -> datetime:
-    """From when on samples count."""
-    start = now - timedelta(seconds=resource.window_seconds)
-    changed_at = state.desired.changed_at if state.desired else None
-    if changed_at is not None and changed_at >= start:
-        start = changed_at + timedelta(microseconds=1)
-    return start
-
-
-def _from(window: Window, start: datetime) -> Window:
-    samples = window.samples
-    return window if not samples or samples[0].time >= start else Window(since(samples, start))
-
-
-def samples_of(state: ScalingState, name: str) -> tuple[MetricValue, ...]:
-    history = state.histories.get(name)
-    return history.samples if history else ()
-
-
-def known_capacity(state: ScalingState) -> MetricValue | None:
-    """The newest word on how many instances there are: the target's own, or a confirmed change."""
-    kept = samples_of(state, CAPACITY_METRIC)
-    observed = kept[-1] if kept else None
-    desired = state.desired
-    if desired is None:
-        return observed
-    if desired.changed_at is None:
-        return observed or MetricValue(desired.requested_at, desired.previous)
-    if observed is not None and observed.time > desired.changed_at:
-        return observed
-    confirmed = desired.status is ActionStatus.CONFIRMED
-    return MetricValue(desired.changed_at, desired.target if confirmed else desired.previous)
-
-
 def effective_mode(resource: Resource, state: ScalingState, now: datetime) -> tuple[Mode, str]:
     """The mode in force and who says so: a person's override before the declaration."""
     override = effective_override(state, now)
@@ -126,9 +69,9 @@ DECLARED = {mode: (mode, f"{mode} by scaling_rules.py") for mode in Mode}
 
 def effective_override(state: ScalingState, now: datetime) -> Override | None:
     override = state.override
-    if override and (override.expires_at is None or now < override.expires_at):
-        return override
-    return None
+    if override is None:
+        return None
+    return override if override.expires_at is None or now < override.expires_at else None
 
 
 def remember(resource: Resource, state: ScalingState, decision: Decision) -> ScalingState:
@@ -137,61 +80,68 @@ def remember(resource: Resource, state: ScalingState, decision: Decision) -> Sca
     seconds = max(guards.stabilisation_in_seconds, guards.stabilisation_out_seconds)
     if not seconds or not decision.candidates:
         return state
-    start = decision.time - timedelta(seconds=seconds)
+    start = decision.time - span(seconds)
     wish = MetricValue(decision.time, float(decision.candidates[0].capacity))
     return replace(state, wishes=History((*since(state.wishes.samples, start), wish)))
 
 
 def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Decision:
     wish = ask(resource.policy, seen)
-    context = Context(
-        seen=seen,
-        limits=resource.limits,
-        cooldown=resource.cooldown,
-        guards=resource.guards,
-        desired=state.desired,
-        override=effective_override(state, seen.now),
-        wishes=state.wishes,
-        wish=wish,
-        ask=partial(ask, resource.policy),
-        shares=getattr(resource.policy, "utilisation_names", ()),
+    context = Context(resource, state, seen, effective_override(state, seen.now), wish)
+    reasons, limited_by = [wish.reason[:REASON_LENGTH_MAX]], list[str]()
+    guards = GUARDS if wish.capacity != seen.capacity else GUARDS_OF_A_STAY
+    wanted = _allowed(wish.capacity, context, guards, reasons, limited_by)
+    applies = wanted != seen.capacity
+    if not applies and (revoked := _revoked(context, limited_by)) is not None:
+        wanted, applies = revoked.capacity, True
+        reasons.append(revoked.reason)
+        limited_by.append("revoked")
+    return Decision(
+        resource.name,
+        seen.now,
+        seen.capacity,
+        wanted,
+        "; ".join(reasons),
+        (wish, *wish.candidates),
+        tuple(limited_by),
+        wish.evidence,
+        applies=applies,
     )
-    wanted, reasons, limited_by = wish.capacity, [wish.reason[:REASON_LENGTH_MAX]], []
-    for guard in GUARDS:
+
+
+def _allowed(
+    wanted: int,
+    context: Context,
+    guards: Sequence[Guard],
+    reasons: list[str],
+    limited_by: list[str],
+) -> int:
+    """What the guards leave of a wish; reasons and names of those that spoke go into the lists.
+
+    What one of them changed is for all that stand behind it: a stay may be none any more.
+    """
+    for guard in guards:
         limit = guard(wanted, context)
         if limit is None:
             continue
         reasons.append(limit.reason)
         if limit.capacity != wanted:
-            wanted = limit.capacity
             limited_by.append(guard.__name__)
-    applies = wanted != seen.capacity
-    confirmed_again = already_requested.__name__ in limited_by  # it is the order under way
-    if not (applies or confirmed_again) and (revoked := _revoked(context)) is not None:
-        wanted, applies = revoked.capacity, True
-        reasons.append(revoked.reason)
-        limited_by.append("revoked")
-    return Decision(
-        resource_name=resource.name,
-        time=seen.now,
-        current=seen.capacity,
-        desired=wanted,
-        reason="; ".join(reasons),
-        candidates=(wish, *wish.candidates),
-        limited_by=tuple(limited_by),
-        evidence=wish.evidence,
-        applies=applies,
-    )
+            behind = GUARDS[GUARDS.index(guard) + 1 :]
+            return _allowed(limit.capacity, context, behind, reasons, limited_by)
+    return wanted
 
 
-def _revoked(context: Context) -> Limit | None:
+def _revoked(context: Context, limited_by: Sequence[str]) -> Limit | None:
     """What to order instead of the order under way, where that is not wanted any more.
 
     A rule that stays does not take it back; one that paces itself knows of it and does.
     """
-    desired, seen, wish = context.desired, context.seen, context.wish
+    desired, seen, wish = context.state.desired, context.seen, context.wish
     if desired is None or not desired.pending or desired.target == seen.capacity:
         return None
+    if already_requested.__name__ in limited_by:
+        return None  # what the guards came to is the order under way
     for guard in REVOKING:
         limit = guard(desired.target, context)
         if limit is not None and limit.capacity != desired.target:

@@ -10,15 +10,13 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from shared.autoscaling.asking import ask
 from shared.autoscaling.model import (
     ActionStatus,
-    Cooldown,
     Desired,
     Guards,
-    History,
-    Limits,
     MetricValue,
     Missing,
     Observation,
@@ -26,8 +24,11 @@ from shared.autoscaling.model import (
     Policy,
     RateLimit,
     Recommendation,
+    Resource,
+    ScalingState,
     Window,
 )
+from shared.autoscaling.spans import span
 from shared.quick import quick
 
 
@@ -40,23 +41,25 @@ class Limit:
     reason: str
 
 
-@dataclass(slots=True)  # not frozen: made with every decision, and frozen ones take thrice as long
+@dataclass(slots=True)
 class Context:
-    """What guards look at; ``ask`` is the rule, made safe, and ``wish`` what it wants."""
+    """What guards look at; ``wish`` is what the rule wants."""
 
+    resource: Resource
+    state: ScalingState
     seen: Observation
-    limits: Limits
-    cooldown: Cooldown
-    guards: Guards
-    desired: Desired | None
     override: Override | None
-    wishes: History
     wish: Recommendation
-    ask: Policy
-    shares: tuple[str, ...] = ()
-    """The metrics that are a share per instance, such as a utilisation."""
     forced: bool = False
     """A fallback stands: what calms a rule down has nothing to say to it."""
+
+    @property
+    def guards(self) -> Guards:
+        return self.resource.guards
+
+    @property
+    def desired(self) -> Desired | None:
+        return self.state.desired
 
 
 Guard = Callable[[int, Context], Limit | None]
@@ -71,19 +74,23 @@ def missing_data(wanted: int, context: Context) -> Limit | None:
 
     Of several missing metrics the highest fallback counts, before a hold, before no scale-in.
     """
-    seen, found = context.seen, []
-    for name in seen.metrics:
-        if name == seen.service.counted_metric:
-            continue
-        silent_seconds = seconds_without(seen.history(name).samples, seen.now)
-        rule = context.guards.missing_for(name)
-        if silent_seconds is None or silent_seconds > rule.after_seconds:
-            found.append((_strictness(rule), name, silent_seconds, rule))
+    seen, guards, found = context.seen, context.resource.guards, []
+    counted = context.resource.service.counted_metric
+    for name, history in seen.histories.items():
+        rule = guards.missing_for(name)
+        if name != counted and is_missing(history.samples, rule, seen.now):
+            found.append((_strictness(rule), name, rule))
     if not found:
         return None
-    _, name, silent_seconds, rule = max(found, key=lambda one: one[0])
+    _, name, rule = max(found, key=lambda one: one[0])
+    silent_seconds = seconds_without(seen.history(name).samples, seen.now)
     said = "was never read" if silent_seconds is None else f"is missing for {silent_seconds:.0f} s"
     return _missing(wanted, f"{name} {said}", silent_seconds is None, rule, context)
+
+
+def is_missing(samples: Samples, rule: Missing, now: datetime) -> bool:
+    """True where the metric has had no sample for longer than its rule allows, or never one."""
+    return not samples or now - samples[-1].time > span(rule.after_seconds)
 
 
 def seconds_without(samples: Samples, now: datetime) -> float | None:
@@ -122,12 +129,11 @@ def consumer_broken(wanted: int, context: Context) -> Limit | None:
     name, seen = context.guards.breaker_metric, context.seen
     if name is None or wanted <= seen.capacity:
         return None
-    latest = seen.history(name).latest
-    silent_seconds = seconds_without(seen.history(name).samples, seen.now)
-    if latest is None or silent_seconds is None or latest.value <= 0:
-        return None
-    if silent_seconds > context.guards.missing_for(name).after_seconds:
+    samples = seen.history(name).samples
+    if is_missing(samples, context.guards.missing_for(name), seen.now):
         return None  # nobody knows whether it is open still
+    if samples[-1].value <= 0:
+        return None
     return Limit(seen.capacity, f"the consumer's circuit breaker is open ({name}): no scale-out")
 
 
@@ -156,8 +162,9 @@ def stabilisation(wanted: int, context: Context) -> Limit | None:
 
 
 def _wishes(context: Context, seconds: float, wanted: int) -> list[float]:
-    start = context.seen.now - timedelta(seconds=seconds)
-    return [s.value for s in context.wishes.samples if s.time >= start] + [float(wanted)]
+    start = context.seen.now - span(seconds)
+    kept = context.state.wishes.samples
+    return [s.value for s in kept if s.time >= start] + [float(wanted)]
 
 
 def flap_projection(wanted: int, context: Context) -> Limit | None:
@@ -169,9 +176,9 @@ def flap_projection(wanted: int, context: Context) -> Limit | None:
     exempt = context.wish.paced or context.forced
     if wanted >= seen.capacity or exempt or not context.guards.flap_projection:
         return None
-    lowest = max(wanted, context.limits.minimum)
+    policy, lowest = context.resource.policy, max(wanted, seen.limits.minimum)
     for capacity in range(lowest, seen.capacity):
-        if context.ask(_projected(context, capacity)).capacity <= capacity:
+        if ask(policy, _projected(seen, policy, capacity)).capacity <= capacity:
             return None if capacity == lowest else Limit(capacity, _flaps(lowest))
     return Limit(seen.capacity, _flaps(lowest)) if lowest < seen.capacity else None
 
@@ -180,10 +187,10 @@ def _flaps(wanted: int) -> str:
     return f"at {wanted} the rules would scale out again"
 
 
-def _projected(context: Context, capacity: int) -> Observation:
-    seen = context.seen
+def _projected(seen: Observation, policy: Policy, capacity: int) -> Observation:
     factor = seen.capacity / capacity
-    names = [name for name in context.shares if name in seen.metrics]
+    shares = getattr(policy, "utilisation_names", ())
+    names = [name for name in shares if name in seen.metrics]
     metrics = {name: _scaled(seen.metrics[name], factor) for name in names}
     histories = {name: _scaled(seen.history(name), factor) for name in names}
     return replace(
@@ -214,7 +221,7 @@ def rate_limits(wanted: int, context: Context) -> Limit | None:
 
 
 def _allowed(rule: RateLimit, seen: Observation) -> int:
-    base = _capacity_at(seen, seen.now - timedelta(seconds=rule.period_seconds))
+    base = _capacity_at(seen, seen.now - span(rule.period_seconds))
     share = (rule.percent or 0) / 100 * base
     if rule.direction == "out":
         most = base + (math.ceil(share) if rule.instances is None else rule.instances)
@@ -236,14 +243,14 @@ def cooldown(wanted: int, context: Context) -> Limit | None:
     seen, changed_at = context.seen, context.seen.changed_at
     if changed_at is None or wanted == seen.capacity or context.forced:
         return None
-    out, wait = wanted > seen.capacity, context.cooldown
+    out, wait = wanted > seen.capacity, context.resource.cooldown
     if context.wish.paced and (out or not _by_hand(context.desired)):
         return None
     after_scale_in = context.desired is not None and context.desired.changed_out is False
     if out and after_scale_in and wait.scale_out_pierces:
         return None
     seconds = wait.scale_out_seconds if out else wait.scale_in_seconds
-    until = changed_at + timedelta(seconds=seconds)
+    until = changed_at + span(seconds)
     if seen.now > until:
         return None
     direction = "scale-out" if out else "scale-in"
@@ -276,7 +283,7 @@ def override(wanted: int, context: Context) -> Limit | None:
 
 def bounds(wanted: int, context: Context) -> Limit | None:
     """Minimum and maximum hold for every capacity, one set by hand and one in cooldown too."""
-    limits = context.limits
+    limits = context.seen.limits
     if wanted > limits.maximum:
         return Limit(limits.maximum, f"maximum is {limits.maximum}")
     if wanted < limits.minimum:
@@ -303,8 +310,8 @@ def failed_action(wanted: int, context: Context) -> Limit | None:
 
 def already_requested(wanted: int, context: Context) -> Limit | None:
     """One order is enough; it is absolute, and the reconciler repeats it where it got lost."""
-    desired = context.desired
-    if desired is None or not desired.pending or wanted != desired.target:
+    desired = context.state.desired
+    if desired is None or wanted != desired.target or not desired.pending:
         return None
     return Limit(context.seen.capacity, f"already requested as epoch {desired.epoch}")
 
@@ -324,3 +331,6 @@ GUARDS: tuple[Guard, ...] = (
     failed_action,
     already_requested,
 )
+
+GUARDS_OF_A_STAY: tuple[Guard, ...] = (missing_data, override, bounds, already_requested)
+"""Those of them that may have something to say to a wish for the capacity that there is."""

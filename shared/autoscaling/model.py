@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -267,6 +268,12 @@ class Window:
     samples: tuple[MetricValue, ...] = ()
 
     @property
+    def gaps_seconds(self) -> tuple[float, ...]:
+        """Before each sample the time since the one before it; of the first nobody asks."""
+        times = [sample.time for sample in self.samples]
+        return (0.0, *[(b - a).total_seconds() for a, b in pairwise(times)]) if times else ()
+
+    @property
     def count(self) -> int:
         return len(self.samples)
 
@@ -396,6 +403,7 @@ class Decision:
     """True where the desired capacity is to be ordered now."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ScaleAction:
     """Set the resource to ``target`` instances. Absolute, so doing it twice changes nothing.
@@ -419,6 +427,7 @@ class ActionStatus(StrEnum):
     FAILED = "failed"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Desired:
     """The capacity that was decided last and how far it got."""
@@ -459,11 +468,17 @@ class Override:
 
 @quick
 @dataclass(frozen=True, slots=True)
-class History:
-    """The kept samples of one metric, oldest first, and how many came too late to count."""
+class History(Window):
+    """All samples of one metric that are kept, and how many came too late to count."""
 
-    samples: tuple[MetricValue, ...] = ()
     stale_count: int = 0
+    known_gaps: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
+    """The gaps, where whoever appended a sample has appended its gap: they are asked for often."""
+
+    @property
+    def gaps_seconds(self) -> tuple[float, ...]:
+        known = self.known_gaps
+        return Window(self.samples).gaps_seconds if known is None else known
 
 
 @dataclass(frozen=True, slots=True)
@@ -531,6 +546,16 @@ class ScalingState:
             self.profile,
         )
 
+    def with_desired(self, desired: Desired) -> ScalingState:
+        return ScalingState(
+            self.histories,
+            desired,
+            self.override,
+            self.wishes,
+            self.learned,
+            self.profile,
+        )
+
 
 class EntryKind(StrEnum):
     """What a line of the decision log tells."""
@@ -547,6 +572,7 @@ class EntryKind(StrEnum):
     POISON = "poison"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """One line of the decision log. ``entry_id`` makes writing it twice write it once."""

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from shared.autoscaling.decide import effective_mode, effective_override, known_capacity
+from shared.autoscaling.decide import effective_mode, effective_override
 from shared.autoscaling.messages import format_time
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
@@ -28,6 +28,7 @@ from shared.autoscaling.model import (
     Resource,
     ScalingState,
 )
+from shared.autoscaling.observing import known_capacity
 from shared.autoscaling.overriding import described
 from shared.autoscaling.ports import Snapshot
 

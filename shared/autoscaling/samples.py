@@ -1,24 +1,20 @@
-"""Merging samples into a history: sorted by the source's time, each time once, bounded."""
+"""Merging samples into the state: checked, put in their place, or counted as too late."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
-from functools import lru_cache
 
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.model import CAPACITY_METRIC, History, Metric, MetricValue, ScalingState
+from shared.autoscaling.histories import NO_HISTORY, with_capacity, with_sample
+from shared.autoscaling.model import CAPACITY_METRIC, History, Metric, ScalingState
+from shared.autoscaling.spans import span
 from shared.quick import quick
 
 FUTURE_TOLERANCE_SECONDS = 60
 """Clocks of two services may differ by this much; a later sample is a mistake."""
-
-SAMPLES_KEPT_MAX = 3000
-"""Keeps the rows of a resource inside one transaction (4 MiB) and one round trip."""
 
 CAPACITY_SANE_MAX = 1000
 """No target has more instances; a larger number is a mistake of the sender."""
@@ -28,10 +24,6 @@ class MergeOutcome(StrEnum):
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     STALE = "stale"
-
-
-Samples = tuple[MetricValue, ...]
-NO_HISTORY = History()
 
 
 @quick
@@ -57,68 +49,20 @@ def merge(
     _check(metric, now)
     value, name = metric.value, metric.name
     history = state.histories.get(name, NO_HISTORY)
-    if value.time < now - _span(window_seconds):
-        counted = History(history.samples, history.stale_count + 1)
+    if value.time < now - span(window_seconds):
+        counted = History(history.samples, history.stale_count + 1, history.known_gaps)
         return Merged(state.with_history(name, counted), MergeOutcome.STALE)
-    samples = _inserted(history.samples, value)
-    if samples is None:
+    start = now - span(history_seconds if history_seconds > window_seconds else window_seconds)
+    placed = with_capacity if name == CAPACITY_METRIC else with_sample
+    new = placed(history, value, start)
+    if new is None:
         return Merged(state, MergeOutcome.DUPLICATE)
-    start = now - _span(max(window_seconds, history_seconds))
-    kept = _changes_only(samples, start) if name == CAPACITY_METRIC else _bounded(samples, start)
-    merged = state.with_history(name, History(kept, history.stale_count))
-    return Merged(merged, MergeOutcome.ACCEPTED)
-
-
-@lru_cache
-def _span(seconds: float) -> timedelta:
-    """The same few spans are asked for with every sample."""
-    return timedelta(seconds=seconds)
-
-
-def _inserted(samples: Samples, value: MetricValue) -> Samples | None:
-    """In its place by time, commonly the last; None where that time is known already."""
-    if not samples or samples[-1].time < value.time:
-        return (*samples, value)
-    at = bisect_left(samples, value.time, key=_time)
-    if samples[at].time == value.time:
-        return None
-    return (*samples[:at], value, *samples[at:])
-
-
-def _bounded(samples: Samples, start: datetime) -> Samples:
-    kept = samples if samples[0].time >= start else since(samples, start)
-    return kept if len(kept) <= SAMPLES_KEPT_MAX else kept[-SAMPLES_KEPT_MAX:]
-
-
-def since(samples: Sequence[MetricValue], start: datetime) -> tuple[MetricValue, ...]:
-    """The samples at ``start`` or later; they must be sorted."""
-    return tuple(samples[bisect_left(samples, start, key=_time) :])
-
-
-def _time(sample: MetricValue) -> datetime:
-    return sample.time
-
-
-def _changes_only(samples: Samples, start: datetime) -> Samples:
-    """Of a run of equal values only the first and the newest, from the one before ``start`` on.
-
-    That one stays, for it says which capacity there was at ``start``.
-    """
-    kept: list[MetricValue] = []
-    for sample in samples:
-        if len(kept) > 1 and kept[-1].value == sample.value == kept[-2].value:
-            kept[-1] = sample
-        else:
-            kept.append(sample)
-    first = 0
-    while first + 1 < len(kept) and kept[first + 1].time <= start:
-        first += 1
-    return tuple(kept[first:][-SAMPLES_KEPT_MAX:])
+    return Merged(state.with_history(name, new), MergeOutcome.ACCEPTED)
 
 
 def _check(metric: Metric, now: datetime) -> None:
     value, time = metric.value.value, metric.value.time
-    if not math.isfinite(value) or value < 0:
+    if not 0 <= value < math.inf:
         raise BadMessage(
             f"metric {metric.name} of {metric.resource_name}: value {value} is not a finite number "
             "of at least 0; fix the sender"
@@ -128,7 +72,7 @@ def _check(metric: Metric, now: datetime) -> None:
             f"capacity of {metric.resource_name}: {value:g} is not a whole number of 1 to "
             f"{CAPACITY_SANE_MAX} instances; fix the sender"
         )
-    if time > now and time > now + _span(FUTURE_TOLERANCE_SECONDS):
+    if time > now and time > now + span(FUTURE_TOLERANCE_SECONDS):
         raise BadMessage(
             f"metric {metric.name} of {metric.resource_name}: time {time.isoformat()} lies more "
             f"than {FUTURE_TOLERANCE_SECONDS} s in the future (now {now.isoformat()}); "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from shared.autoscaling.asking import ask
-from shared.autoscaling.decide import observe
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     History,
@@ -15,6 +14,7 @@ from shared.autoscaling.model import (
     ScalingState,
     UnknownMetric,
 )
+from shared.autoscaling.observing import observe
 
 A_DAY = datetime(2026, 1, 1, 12, tzinfo=UTC)
 VALUES = (0.0, 1.0, 1e6)

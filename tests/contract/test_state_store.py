@@ -16,6 +16,7 @@ from local.azurite import Azurite
 from shared.adapters.memory import MemoryStateStore
 from shared.adapters.table_state import TableStateStore
 from shared.autoscaling.errors import StateConflict
+from shared.autoscaling.histories import SAMPLES_KEPT_MAX
 from shared.autoscaling.model import (
     ActionStatus,
     EntryKind,
@@ -31,7 +32,6 @@ from shared.autoscaling.model import (
     Work,
 )
 from shared.autoscaling.ports import StateStore
-from shared.autoscaling.samples import SAMPLES_KEPT_MAX
 from shared.connections import StorageConnection
 from tests.builders import NOW, ago, desired, history, sample
 

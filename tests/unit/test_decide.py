@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling import Cooldown, Limits, Mode, Observation, Recommendation, Threshold
-from shared.autoscaling.decide import decide, known_capacity
+from shared.autoscaling.decide import decide
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     ActionStatus,
@@ -20,6 +20,7 @@ from shared.autoscaling.model import (
     ScalingState,
     Window,
 )
+from shared.autoscaling.observing import known_capacity
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 HIGH = [200.0] * 6

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shared.autoscaling import Cooldown, Limits, Mode, Observation, Recommendation, Threshold
 from shared.autoscaling.actions import adopt, request
 from shared.autoscaling.decide import decide, remember
+from shared.autoscaling.guards import GUARDS, GUARDS_OF_A_STAY, Context
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     ActionStatus,
@@ -24,6 +25,7 @@ from shared.autoscaling.model import (
     Resource,
     ScalingState,
 )
+from shared.autoscaling.observing import observe
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 
@@ -376,6 +378,26 @@ def test_whatever_the_guards_the_capacity_stays_in_bounds_and_is_explained(
     if decision.desired != wish:
         assert decision.limited_by
         assert decision.reason.count(";") >= len(decision.limited_by)
+
+
+@given(
+    guards=guards_of_any_kind.map(lambda found: replace(found, breaker_metric="backlog")),
+    capacity=st.integers(1, 25),
+    seconds=st.sampled_from([0, 200, 4000]),
+    last=st.sampled_from(ActionStatus),
+    changed_out=st.booleans(),
+    forced=st.booleans(),
+)
+def test_a_wish_to_stay_passes_the_guards_that_it_is_spared(
+    guards: Guards, capacity: int, seconds: int, last: ActionStatus, changed_out: bool, forced: bool
+) -> None:
+    order = confirmed(30, target=capacity, changed_out=changed_out)
+    order = replace(order, status=last, retry_at=ago(-5))
+    found, held = wants(capacity, guards=guards), replace(silent(seconds, capacity), desired=order)
+    seen = observe(found, held, capacity, NOW)
+    context = Context(found, held, seen, None, found.policy(seen), forced)
+    spared = [guard for guard in GUARDS if guard not in GUARDS_OF_A_STAY]
+    assert [guard(capacity, context) for guard in spared] == [None] * len(spared)
 
 
 def test_no_scale_in_on_missing_data_by_default() -> None:

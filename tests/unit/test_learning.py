@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from shared.autoscaling.decide import observe
 from shared.autoscaling.learning import known_service, learn, learned_rate, lesson_due
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
@@ -22,6 +21,7 @@ from shared.autoscaling.model import (
     ScalingState,
     Service,
 )
+from shared.autoscaling.observing import observe
 from tests.builders import NOW, confirmed, resource, state
 
 RATE, DEAD_TIME_MINUTES = 20.0, 3

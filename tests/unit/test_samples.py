@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.model import CAPACITY_METRIC, ScalingState
-from shared.autoscaling.samples import SAMPLES_KEPT_MAX, MergeOutcome, merge
+from shared.autoscaling.histories import SAMPLES_KEPT_MAX
+from shared.autoscaling.model import CAPACITY_METRIC, ScalingState, Window
+from shared.autoscaling.samples import MergeOutcome, merge
 from tests.builders import NOW, ago, metric, sample
 
 WINDOW_SECONDS = 600
@@ -116,4 +117,6 @@ def test_any_order_and_repetition_of_samples_gives_the_same_history(
             state = merge(state, metric(age, age), NOW, WINDOW_SECONDS).state
         history = state.histories.get("backlog")
         states.append(history.samples if history else ())
+        if history:
+            assert history.gaps_seconds[1:] == Window(history.samples).gaps_seconds[1:]
     assert states[0] == states[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.autoscaling.actions import ActionTiming, entry, fail
@@ -90,7 +90,7 @@ async def _free(
     reason = "the action ended in the poison queue"
     failed = fail(desired, snapshot.read_at, reason, timing)
     line = entry(resource, failed, EntryKind.FAILED, snapshot.read_at, reason)
-    await store.commit(snapshot, replace(snapshot.state, desired=failed), [line])
+    await store.commit(snapshot, snapshot.state.with_desired(failed), [line])
 
 
 def _line_time(inserted_at: datetime, now: datetime) -> datetime:

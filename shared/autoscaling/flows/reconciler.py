@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
 
 from shared.autoscaling.actions import ActionTiming, reconcile
 from shared.autoscaling.errors import StateConflict
@@ -42,7 +41,7 @@ async def reconcile_one(
     if found.desired is None or found.entry is None:
         return None
     try:
-        await store.commit(snapshot, replace(snapshot.state, desired=found.desired), [found.entry])
+        await store.commit(snapshot, snapshot.state.with_desired(found.desired), [found.entry])
     except StateConflict:
         return None
     tell(log, f"reconciled_{found.entry.kind}", resource.name, found.entry.reason)

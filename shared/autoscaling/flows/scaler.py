@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 
 from shared.autoscaling.actions import (
     ActionTiming,
@@ -93,7 +92,7 @@ async def _settle(
     if settled is None:
         return EntryKind(desired.status)
     line = entry(resource, settled, settlement.kind, now, settlement.reason)
-    await store.commit(snapshot, replace(snapshot.state, desired=settled), [line])
+    await store.commit(snapshot, snapshot.state.with_desired(settled), [line])
     _tell(line)
     return settlement.kind
 
@@ -115,7 +114,7 @@ async def _superseded(
         if again != desired:
             reason = f"epoch {action.epoch} changed the capacity late: {again.last_error}"
             line = entry(resource, again, EntryKind.REOPENED, now, reason)
-            await store.commit(snapshot, replace(snapshot.state, desired=again), [line])
+            await store.commit(snapshot, snapshot.state.with_desired(again), [line])
             _tell(line)
     return await _ignore(store, action, snapshot, "a newer decision came meanwhile")
 

@@ -6,12 +6,14 @@ divided by what one busy instance finishes in a step.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from shared.autoscaling.model import MetricValue
+from shared.autoscaling.histories import time_of
+from shared.autoscaling.model import MetricValue, Window
+from shared.autoscaling.spans import span
 from shared.quick import quick
 
 SAMPLES_MIN = 4
@@ -45,7 +47,7 @@ class Arrivals:
 
 
 def infer(
-    backlog: Sequence[MetricValue],
+    backlog: Window,
     capacities: Sequence[MetricValue],
     capacity: int,
     rate_per_instance_step: float,
@@ -62,35 +64,30 @@ def infer(
     negative, for items are finished in chunks and not evenly; to leave those out would overrate
     the rest, so only the sum is at least 0.
     """
-    if len(backlog) < 2:
+    samples = backlog.samples
+    if len(samples) < 2:
         return None
-    first = bisect_left(backlog, now - timedelta(seconds=memory.steps * step_seconds), key=_time)
-    first = min(first, max(len(backlog) - SAMPLES_MIN, 0))
-    samples = backlog[first:]
-    recent = [0.0] * steps
+    first = bisect_left(samples, now - span(memory.steps * step_seconds), key=time_of)
+    first = min(first, max(len(samples) - SAMPLES_MIN, 0))
+    before, rate, arrivals = samples[first].value / rate_per_instance_step, None, []
+    samples, gaps = samples[first + 1 :], backlog.gaps_seconds[first + 1 :]
+    serving = _serving(capacities, capacity, samples)
     smoothing, in_hand = memory.smoothing, in_hand_steps(rate_per_instance_step)
-    rate = None
-    started = (now - samples[0].time).total_seconds() / step_seconds
-    before = samples[0].value / rate_per_instance_step
-    for sample, serving in zip(samples, _serving(capacities, capacity, samples), strict=True):
-        ago = (now - sample.time).total_seconds() / step_seconds
-        if ago < 0.0:  # clocks differ  # noqa: PLR1730  max() takes thrice as long, and this is hot
-            ago = 0.0
-        span = started - ago
-        if span <= 0.0:
-            continue
+    for sample, gap, instances in zip(samples, gaps, serving, strict=True):
+        took = gap / step_seconds
         after = sample.value / rate_per_instance_step
-        arrived = serving + (after - before) / span
-        if after <= in_hand * serving:
-            arrived = _believed(arrived, rate, IDLE_DECAY**span)
+        arrived = instances + (after - before) / took
+        if after <= in_hand * instances:
+            arrived = _believed(arrived, rate, IDLE_DECAY**took)
         if rate is None:
             rate = arrived
         else:
-            rate += (arrived - rate) * (smoothing if span == 1.0 else _weight(smoothing, span))
-        if ago < steps:
-            _spread(recent, arrived, ago, started)
-        started, before = ago, after
-    return Arrivals(max(rate or 0.0, 0.0), tuple(_without_negatives(recent)))
+            rate += (arrived - rate) * (smoothing if took == 1.0 else _weight(smoothing, took))
+        arrivals.append(arrived)
+        before = after
+    ago = (now - samples[-1].time).total_seconds() / step_seconds
+    recent = _recent(arrivals, gaps, step_seconds, max(ago, 0.0), steps)  # clocks differ
+    return Arrivals(0.0 if rate is None or rate < 0.0 else rate, _without_negatives(recent))
 
 
 def in_hand_steps(rate_per_instance_step: float) -> float:
@@ -98,16 +95,16 @@ def in_hand_steps(rate_per_instance_step: float) -> float:
     return max(IN_HAND_STEPS_MIN, min(1 / rate_per_instance_step, IN_HAND_STEPS_MAX))
 
 
-def waiting_share(backlog: Sequence[MetricValue], start: datetime, in_hand: float) -> float:
-    """In what part of the samples since ``start`` more waited than that; 0 without samples."""
-    samples = backlog[bisect_left(backlog, start, key=_time) :]
-    if not samples:
-        return 0.0
-    return sum([sample.value > in_hand for sample in samples]) / len(samples)
+def idle_throughout(backlog: Sequence[MetricValue], start: datetime, in_hand: float) -> bool:
+    """Whether the queue was looked at from ``start`` on, and held no more than that each time."""
+    if not backlog or backlog[0].time > start:
+        return False
+    first = bisect_right(backlog, start, key=time_of) - 1
+    return all(sample.value <= in_hand for sample in backlog[first:])
 
 
-def _weight(smoothing: float, span: float) -> float:
-    kept: float = (1.0 - smoothing) ** span
+def _weight(smoothing: float, took: float) -> float:
+    kept: float = (1.0 - smoothing) ** took
     return 1.0 - kept
 
 
@@ -116,13 +113,13 @@ def _believed(most: float, rate: float | None, decay: float) -> float:
     return min(most, (most if rate is None else max(rate, 0.0)) * decay)
 
 
-def _without_negatives(recent: list[float]) -> list[float]:
+def _without_negatives(recent: list[float]) -> tuple[float, ...]:
     """The same sum; a step that seems to have taken items back gives that to the one before.
 
     Instances may finish items in chunks, and each sample then shows too much of it or too little.
     """
     if min(recent) >= 0.0:
-        return recent
+        return tuple(recent)
     owed = 0.0
     for step, arrived in enumerate(recent):
         recent[step] = max(arrived + owed, 0.0)
@@ -130,7 +127,7 @@ def _without_negatives(recent: list[float]) -> list[float]:
     for step, arrived in reversed(list(enumerate(recent))):
         recent[step] = max(arrived + owed, 0.0)
         owed = min(arrived + owed, 0.0)
-    return recent
+    return tuple(recent)
 
 
 def _serving(
@@ -140,17 +137,28 @@ def _serving(
     if not capacities:
         return [float(capacity)] * len(samples)
     serving: list[float] = []
-    here = capacities[0].value
+    here, start = capacities[0].value, samples[0].time
     for change in capacities:
         if change.value != here:
-            until = bisect_left(samples, change.time, key=_time)
+            until = bisect_left(samples, change.time, key=time_of) if change.time > start else 0
             serving += [here] * (until - len(serving))
             here = change.value
     return serving + [here] * (len(samples) - len(serving))
 
 
-def _time(sample: MetricValue) -> datetime:
-    return sample.time
+def _recent(
+    arrivals: list[float], gaps: Sequence[float], step_seconds: float, ago: float, steps: int
+) -> list[float]:
+    """What came in each of the last steps, newest first; the newest sample is ``ago`` old."""
+    if ago == 0.0 and gaps[-steps:] == (step_seconds,) * steps:  # a sample a step
+        return arrivals[: -steps - 1 : -1]
+    recent = [0.0] * steps
+    for rate, gap in zip(reversed(arrivals), reversed(gaps), strict=True):
+        if ago >= steps:
+            break
+        end, ago = ago, ago + gap / step_seconds
+        _spread(recent, rate, end, ago)
+    return recent
 
 
 def _spread(recent: list[float], arrived: float, end: float, start: float) -> None:

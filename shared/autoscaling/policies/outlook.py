@@ -51,6 +51,8 @@ class Outlook:
 
     def standing(self, steps: int) -> list[int]:
         """The instances of the coming steps if nothing else is ordered."""
+        if self.ordered == self.capacity:
+            return [self.capacity] * steps
         waiting = self.arrival - 1
         return ([self.capacity] * waiting + [self.ordered] * steps)[:steps]
 

@@ -18,7 +18,6 @@ from shared.ingestion.breaker import (
     start_probe,
     take_announcement,
     trip,
-    untold,
 )
 from shared.ingestion.errors import AnnouncementFailed, BreakerChanged
 from shared.ingestion.failure_window import Tally, TripRule, count, health, oldest_bucket
@@ -155,8 +154,7 @@ class BreakerGuard:
         Where that fails, whoever looks later than ``announce_seconds`` tries again.
         """
         try:
-            for each in untold(breaker):
-                await self.announcer.announce(each)
+            await self.announcer.announce(breaker)
         except AnnouncementFailed as error:
             log.error("[breaker_not_announced] incident %s: %s", breaker.epoch, error)
             return
