@@ -43,8 +43,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def add_arena(parser: argparse.ArgumentParser) -> None:
     """What the replay and the tuner have in common."""
-    number, minutes = _bounded(float, 0), _bounded(int, 0, MINUTES_MAX)
-    instances = _bounded(int, 0, PLAN_CAPACITY_MAX)
+    number, minutes = bounded(float, 0), bounded(int, 0, MINUTES_MAX)
+    instances = bounded(int, 0, PLAN_CAPACITY_MAX)
     add = parser.add_argument
     add("--rules", type=Path, default=Path("scaling_rules.py"), help="default: %(default)s")
     add("--resource", metavar="NAME", help="which one, if the rules declare several")
@@ -103,7 +103,7 @@ def arena_of(options: argparse.Namespace, workload: Workload) -> Arena:
     )
 
 
-def _bounded(
+def bounded(
     parse_number: Callable[[str], float], low: float, high: float = 1e9
 ) -> Callable[[str], float]:
     def checked(text: str) -> float:

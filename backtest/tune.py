@@ -22,7 +22,7 @@ from rich.table import Table
 from backtest.arena import Arena
 from backtest.clairvoyant import clairvoyant
 from backtest.errors import BadArena, BadRules
-from backtest.options import add_arena, arena_of
+from backtest.options import add_arena, arena_of, bounded
 from backtest.outcome import course
 from backtest.progress import Progress
 from backtest.replay import replay
@@ -33,6 +33,7 @@ from shared.autoscaling.policies.checks import is_number
 FITTED_SHARE = 0.6
 RANDOM_SHARE = 0.4
 MINUTES_MIN = 20
+TRIES_MAX = 100_000
 Values = Mapping[str, float]
 Ranges = Mapping[str, tuple[float, float]]
 
@@ -87,7 +88,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m backtest tune", description=__doc__)
     parser.add_argument("traces", type=Path, nargs="+", metavar="TRACE")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--tries", type=int, default=60, help="default: %(default)s")
+    tries = bounded(int, 0, TRIES_MAX)
+    parser.add_argument("--tries", type=tries, default=60, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="of the search; default: %(default)s")
     add_arena(parser)
     return parser.parse_args(arguments)

@@ -17,6 +17,7 @@ GROUPS = (
     "collect",
     "host",
     "backtest",
+    "regret",
     "messaging",
     "cold_start",
     "ingest",

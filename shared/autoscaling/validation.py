@@ -276,6 +276,9 @@ def _policy(resource: Resource) -> Iterator[str]:
     if not callable(policy):
         yield f"policy = {policy!r}: must be callable with an Observation"
         return
+    if isinstance(policy, type):
+        yield f"policy = {policy.__name__}: is a class; write {policy.__name__}(…)"
+        return
     if iscoroutinefunction(policy):
         yield f"policy = {policy!r}: must be a plain function, not an async one"
         return

@@ -116,6 +116,8 @@ def test_a_good_declaration_has_no_problems() -> None:
         ),
         ({"guards": None}, "guards = None: must be Guards(…)"),
         ({"policy": None}, "policy = None: must be callable"),
+        ({"policy": Threshold}, "policy = Threshold: is a class; write Threshold(…)"),
+        ({"policy": any_of(Threshold)}, "any_of[0] = Threshold: is a class; write Threshold(…)"),
         (
             {"policy": Threshold("other", 100, 10)},
             "policy.metric = 'other': is not one of the resource's metrics (backlog)",

@@ -67,6 +67,8 @@ def member(name: str, policy: object) -> list[str]:
     """The problems of a policy inside another one, each behind the member's name."""
     if not callable(policy):
         return [f"{name} = {policy!r}: must be callable with an Observation"]
+    if isinstance(policy, type):
+        return [f"{name} = {policy.__name__}: is a class; write {policy.__name__}(…)"]
     try:
         found = list(getattr(policy, "problems", list)())
     except Exception as error:  # a member's check is the user's code too
