@@ -80,7 +80,8 @@ def names_of(policies: Sequence[object], attribute: str) -> tuple[str, ...]:
     """The names that the policies have as ``attribute``, each once, in order."""
     found: dict[str, None] = {}
     for policy in policies:
-        found.update(dict.fromkeys(getattr(policy, attribute, ())))
+        if not isinstance(policy, type):  # a slip that is named elsewhere
+            found.update(dict.fromkeys(getattr(policy, attribute, ())))
     return tuple(found)
 
 
