@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -117,7 +117,10 @@ def test_a_good_declaration_has_no_problems() -> None:
         ({"guards": None}, "guards = None: must be Guards(…)"),
         ({"policy": None}, "policy = None: must be callable"),
         ({"policy": Threshold}, "policy = Threshold: is a class; write Threshold(…)"),
-        ({"policy": any_of(Threshold)}, "any_of[0] = Threshold: is a class; write Threshold(…)"),
+        (
+            {"policy": any_of(cast(Any, Threshold))},
+            "any_of[0] = Threshold: is a class; write Threshold(…)",
+        ),
         (
             {"policy": Threshold("other", 100, 10)},
             "policy.metric = 'other': is not one of the resource's metrics (backlog)",
