@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -24,6 +23,7 @@ from spark_jobs.errors import BadInput, JobError
 from spark_jobs.options import Options, parse
 from spark_jobs.pictures import SERIES_MAX, left_out, pictures
 from spark_jobs.progress import progress
+from spark_jobs.publishing import new_run_id
 from spark_jobs.session import open_session
 from spark_jobs.sources import Source, source_of
 from spark_jobs.stores import store_of
@@ -57,7 +57,7 @@ def _run(options: Options, now: datetime) -> job.Done:
     store = store_of(options.output, open_session)
     request = job.Request(
         shape=options.shape,
-        run_id=f"{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}",
+        run_id=new_run_id(now),
         today=now.date(),
         since=options.since,
         until=options.until,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime, timedelta
 
 from spark_jobs import manifest as m
 from spark_jobs.errors import BadOutput, Overtaken
@@ -11,9 +13,13 @@ from spark_jobs.shape import Shape
 from spark_jobs.stores import Store
 
 MANIFESTS = "manifests"
+RUN_TIME = "%Y%m%dT%H%M%S"
 KEPT_VERSIONS = 3
 """Who reads an older one finds its files still there."""
 TRIES = 20
+ABANDONED_AFTER = timedelta(days=7)
+"""Longer than any run: one that was killed has left its folders."""
+FOLDERS = ("partials", "quarantine", "results")
 
 Compute = Callable[[Manifest, set[str], str], None]
 """Of the coming manifest write the results, with what changed of event dates, under the name."""
@@ -58,27 +64,50 @@ def publish(
         new = m.followed_by(old, kept, shape, results)
         compute(new, m.touched(old, kept), old.results)
         if store.create(_name(new.version), m.encode(new)):
-            _clean_up(store)
+            _clean_up(store, run_id)
             return new
         store.delete(f"results/{results}")
     raise Overtaken(f"--output {store.url('')}: other runs published {TRIES} times meanwhile")
 
 
-def _clean_up(store: Store) -> None:
-    """Delete what only versions need that are too old. A run that works is in no version yet."""
+def _clean_up(store: Store, run_id: str) -> None:
+    """Delete what only versions need that are too old, and what runs left that were killed.
+
+    A run that works is in no version yet; ``run_id`` has this run's time in it.
+    """
     versions = _versions(store)
-    old = versions[:-KEPT_VERSIONS]
-    if not old:
-        return
     kept = [_read(store, version) for version in versions[-KEPT_VERSIONS:]]
     needed = set().union(*[found.runs for found in kept if found])
-    for version in old:
+    for version in versions[:-KEPT_VERSIONS]:
         found = _read(store, version)
-        for run_id in found.runs - needed if found else ():
-            if run_id:
-                for folder in ("partials", "quarantine", "results"):
-                    store.delete(f"{folder}/{run_id}")
+        for old in found.runs - needed if found else ():
+            if old:
+                for folder in FOLDERS:
+                    store.delete(f"{folder}/{old}")
         store.delete(_name(version))
+    if now := started_at(run_id):
+        _clear_away(store, needed, now - ABANDONED_AFTER)
+
+
+def _clear_away(store: Store, needed: Collection[str], before: datetime) -> None:
+    for folder in FOLDERS:
+        for name in store.names(folder):
+            begun = started_at(name)
+            if begun and begun < before and name not in needed:
+                store.delete(f"{folder}/{name}")
+
+
+def new_run_id(now: datetime) -> str:
+    """In order of time, and never used before."""
+    return f"{now.astimezone(UTC):{RUN_TIME}}-{uuid.uuid4().hex[:8]}"
+
+
+def started_at(run_id: str) -> datetime | None:
+    """None of a name that is no run's."""
+    try:
+        return datetime.strptime(run_id.partition("-")[0], RUN_TIME).replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def _read(store: Store, version: int) -> Manifest | None:

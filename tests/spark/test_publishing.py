@@ -147,6 +147,18 @@ def test_old_versions_go_and_what_is_needed_stays(tmp_path: Path) -> None:
     assert (tmp_path / "partials/run8").exists()
 
 
+def test_what_a_killed_run_left_goes_after_a_week_and_what_counts_stays(tmp_path: Path) -> None:
+    counted, killed = "20170515T020000-a", "20170601T020000-b"
+    compute(tmp_path, {"15": 1}, counted)
+    (tmp_path / f"partials/{killed}/blob_date=2017-05-15").mkdir(parents=True)
+    compute(tmp_path, {"16": 1}, "20170607T020000-c")
+    assert (tmp_path / "partials" / killed).exists()  # it may still work
+    done = compute(tmp_path, {"17": 1}, "20170609T020000-d")
+    assert not (tmp_path / "partials" / killed).exists()
+    assert (tmp_path / "partials" / counted).exists()
+    assert counts(done.trends) == {15: 1, 16: 1, 17: 1}
+
+
 def test_figures_of_another_shape_are_refused(tmp_path: Path) -> None:
     compute(tmp_path, {"15": 3}, "first")
     request = Request(Shape("Items"), "second", date(2017, 7, 1))
