@@ -36,7 +36,7 @@ class ClusterFiles:
                 status = found.next()
                 files.append(SourceFile(status.getPath().toString(), status.getLen()))
         except Exception as error:  # the JVM's, by way of py4j
-            raise BadInput(f"--input {self._root}: {_reason(error)}") from error
+            raise BadInput(f"--input {self._root}: {reason_of(error)}") from error
         return sorted((f for f in files if is_export(f.path)), key=lambda file: file.path)
 
     def read(self, path: str, start: int, end: int) -> bytes:
@@ -58,7 +58,8 @@ def plain_path(path: str) -> str:
     return unquote(path)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """What the JVM said first."""
     java = getattr(error, "java_exception", None)
     text = java.toString() if java is not None else str(error)
     first: str = text.splitlines()[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +15,7 @@ if __name__ == "__main__" and not __package__:  # by spark-submit, which knows o
 
 from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
-from spark_jobs.control import controls_of
+from spark_jobs.control import read_controls
 from spark_jobs.engine import Engine
 from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine
@@ -28,7 +28,6 @@ from spark_jobs.session import open_session
 from spark_jobs.sources import Source, source_of
 from spark_jobs.stores import store_of
 from spark_jobs.tables import open_tables, usual_week, write_profile, write_trends
-from spark_jobs.trends import Controls
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient
@@ -50,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Options, now: datetime) -> job.Done:
-    controls = _controls(options)
+    controls = read_controls(options.control, open_session) if options.control else {}
     tables = open_tables(options.tables, os.environ) if options.tables else None
     source = source_of(options.input, open_session, os.environ.get(CONNECTION_STRING, ""))
     _look_at(source, options.input)
@@ -62,6 +61,7 @@ def _run(options: Options, now: datetime) -> job.Done:
         since=options.since,
         until=options.until,
         controls=controls,
+        holidays=options.holidays,
     )
 
     def draw(folder: str, trends: Sequence[Trend]) -> None:
@@ -84,16 +84,6 @@ def _look_at(source: Source, name: str) -> None:
         source.files()
     except OSError as error:
         raise BadInput(f"--input {name}: {error.strerror or error}") from error
-
-
-def _controls(options: Options) -> Mapping[str, Controls]:
-    if not options.control:
-        return {}
-    try:
-        text = Path(options.control).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"--control {options.control}: {error}") from error
-    return controls_of(text, options.control)
 
 
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:

@@ -29,6 +29,7 @@ class Request:
     since: date | None = None
     until: date | None = None
     controls: Mapping[str, Controls] = field(default_factory=dict)
+    holidays: Collection[date] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def _publish(
 
 def _known(manifest: Manifest, request: Request) -> Known:
     blob_dates = {day: entry.found for day, entry in manifest.entries.items()}
-    return Known(manifest.shape, blob_dates, request.today, request.controls)
+    return Known(manifest.shape, blob_dates, request.today, request.controls, request.holidays)
 
 
 def _files(source: Source, base: Manifest, engine: Engine, request: Request) -> list[SourceFile]:

@@ -24,6 +24,7 @@ class Options:
     json: bool
     engine: str
     control: str
+    holidays: tuple[date, ...]
     tables: str
     profile: tuple[tuple[str, str], ...]
     pictures: bool
@@ -50,6 +51,7 @@ def parse(arguments: Sequence[str] | None, today: date) -> Options:
         json=given.json,
         engine=given.engine,
         control=given.control,
+        holidays=tuple(given.holiday),
         tables=given.tables,
         profile=tuple(given.profile),
         pictures=not given.no_pictures,
@@ -80,8 +82,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--dimension", action="append", default=[], metavar="NAME", help="one series for each"
         " value of this property (or of AppRoleName); may be repeated")  # fmt: skip
     add("--time-zone", default="UTC", metavar="ZONE", help="whose days are told, UTC by default")
-    add("--control", default="", metavar="CSV", help="a daily series that is not sampled:"
-        " date,value or date,event,value")  # fmt: skip
+    add("--control", default="", metavar="FILE", help="a daily series that is not"
+        " sampled: CSV with date,value or date,event,value; or the JSON of az monitor metrics"
+        " list")  # fmt: skip
+    add("--holiday", action="append", type=_date, default=[], metavar="DATE", help="less on that"
+        " day is no loss where there is no control; may be repeated")  # fmt: skip
     add("--engine", choices=ENGINES, default="auto", help="what reads the lines: DuckDB in"
         " Spark's tasks is faster, Spark alone the reference")  # fmt: skip
     add("--json", action="store_true", help="print what was computed, one object a line")

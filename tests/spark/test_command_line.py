@@ -17,6 +17,7 @@ from shared.autoscaling.model import Service, WeekProfile
 from shared.sampling.trend_rows import trend_of
 from spark_jobs import event_trends
 from spark_jobs.cluster_files import ClusterFiles
+from spark_jobs.control import read_controls
 from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine
 from spark_jobs.errors import BadInput
@@ -76,6 +77,11 @@ def test_ranges() -> None:
     assert of("--from", "2017-05-15") == (date(2017, 5, 15), None)
 
 
+def test_holidays() -> None:
+    options = parse(["--input", "x", "--output", "y", "--holiday", "2017-05-01"], TODAY)
+    assert options.holidays == (date(2017, 5, 1),)
+
+
 def test_a_missing_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = started("--input", "/no/such", tmp_path=tmp_path, capsys=capsys)
     assert (code, said) == (1, "event_trends: --input /no/such: no such file or folder\n")
@@ -109,6 +115,39 @@ def test_a_bad_control_names_file_and_line(
     )
     assert code == 1
     assert f"--control {control}, line 2: could not convert string to float: 'many'" in said
+
+
+METRIC = {
+    "interval": "PT12H",
+    "namespace": "Microsoft.ServiceBus/namespaces",
+    "value": [
+        {
+            "name": {"value": "IncomingMessages"},
+            "timeseries": [
+                {
+                    "data": [
+                        {"timeStamp": "2017-05-15T00:00:00Z", "total": 3.0},
+                        {"timeStamp": "2017-05-15T12:00:00+00:00", "total": 4.0},
+                        {"timeStamp": "2017-05-16T00:00:00Z", "total": None},
+                    ]
+                }
+            ],
+        }
+    ],
+}
+
+
+def test_a_platform_metric_is_a_control(tmp_path: Path, spark: SparkSession) -> None:
+    """As ``az monitor metrics list`` prints it; a day without a figure is not known."""
+    file = tmp_path / "control.json"
+    file.write_text(json.dumps(METRIC, indent=2))
+    for location in (str(file), file.as_uri()):
+        assert read_controls(location, lambda: spark) == {"": {"2017-05-15": 7.0}}
+    file.write_text(json.dumps({"value": []}))
+    with pytest.raises(BadInput, match="holds 0 metrics; ask for one"):
+        read_controls(str(file), lambda: spark)
+    with pytest.raises(BadInput, match=r"--control file:///nowhere\.csv: .*not exist"):
+        read_controls("file:///nowhere.csv", lambda: spark)
 
 
 @pytest.mark.parametrize(
