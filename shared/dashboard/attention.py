@@ -10,6 +10,7 @@ Severity = Literal["bad", "warn", "info"]
 ORDER = ("bad", "warn", "info")
 Told = tuple[Severity, str, str]
 """How bad it is, what it is, what to do."""
+WHAT_MAX = 240
 CHECK = "python -m shared.autoscaling validate --connect tells what is in the way"
 
 
@@ -29,7 +30,8 @@ def attention(cards: Sequence[Shown], panels: Mapping[str, Any]) -> list[dict[st
 
 
 def _item(severity: Severity, what: str, todo: str, href: str) -> dict[str, str]:
-    return {"severity": severity, "what": what, "todo": todo, "href": href}
+    short = what if len(what) <= WHAT_MAX else f"{what[:WHAT_MAX]}…"
+    return {"severity": severity, "what": short, "todo": todo, "href": href}
 
 
 def _of_card(card: Shown, here: str) -> Iterator[dict[str, str]]:
@@ -44,8 +46,8 @@ def _failing(now: Shown) -> Iterator[Told]:
     wishes = now["newest"]["candidates"] if now["newest"] else ()
     if wishes and wishes[0]["rule"] == "error":
         yield "bad", wishes[0]["reason"], "mend scaling_rules.py"
-    desired = now["desired"]
-    if desired and desired["status"] == "failed":
+    desired, content = now["desired"], wishes and wishes[0]["capacity"] == now["capacity"]
+    if desired and desired["status"] == "failed" and not content:
         why = desired["last_error"] or "no reason was given"
         yield "bad", f"{desired['target']} instances were refused: {why}", CHECK
 

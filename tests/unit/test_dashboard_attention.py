@@ -88,6 +88,19 @@ def test_what_is_wrong_with_a_resource_is_said_with_what_to_do(
     assert todo in item["todo"]
 
 
+def test_a_refusal_of_old_that_nobody_wants_undone_is_no_news() -> None:
+    content, wanting = (line(Recommendation(capacity, "x")) for capacity in (2, 3))
+    assert attention([card(resource(), state([5], 2, REFUSED), content)], {}) == []
+    assert len(attention([card(resource(), state([5], 2, REFUSED), wanting)], {})) == 1
+
+
+def test_an_error_as_long_as_a_book_does_not_hide_the_rest() -> None:
+    letter = {"failed_at": "2026-03-01T12:00", "error": "w" * 5000}
+    (item,) = attention([], {"dead-letters": [letter]})
+    assert item["what"].startswith("dead letters: 1; the newest: www")
+    assert len(item["what"]) < 250
+
+
 def test_the_worst_comes_first_and_a_panel_that_fails_is_no_silence() -> None:
     late = card(resource(), HEALTHY, age=9)
     paused = card(resource("plan-2", mode=Mode.PAUSED), HEALTHY)
