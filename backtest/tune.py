@@ -1,14 +1,16 @@
 """Fit a policy's numbers to traces, and judge them on later traffic that the fit never saw.
 
-A policy is tunable if it is a dataclass with a mapping ``tunable``: field → (lowest, highest). The
-first 60 % of each trace are searched, the rest is only looked at in the end. The search is plain:
-some random points, then steps of shrinking size around the best one; whole numbers stay whole.
+A policy is tunable if it is a dataclass with a mapping ``tunable``: field → (lowest, highest).
+Values in which its ``problems()`` finds one are passed over. The first 60 % of each trace are
+searched, the rest is only looked at in the end. The search is plain: some random points, then steps
+of shrinking size around the best one; whole numbers stay whole.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -158,7 +160,8 @@ def tune(
 
     def fitted_regret(values: Values) -> float:
         progress.advance()
-        return regret(values, fitted)
+        wrong: list[str] = getattr(replace(policy, **values), "problems", list)()
+        return math.inf if wrong else regret(values, fitted)
 
     with progress.task("tuning", options.tries + 1):
         after, fitted_after = search(fitted_regret, before, ranges, options.tries, options.seed)

@@ -77,6 +77,39 @@ def test_what_cannot_be_tuned_is_named(
     assert told in err
 
 
+BOXED = """
+from shared.autoscaling import *
+
+def resources(settings):
+    plan = AppServicePlan("00000000-0000-0000-0000-000000000001", "group", "plan")
+    return [Resource("plan", plan, {"jobs": StorageQueue("jobs")}, POLICY)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "names"),
+    [
+        ('Threshold("jobs", upper=40, lower=30)', {"upper", "lower"}),
+        ('ValuePerInstance("jobs", 2)', {"target_per_instance"}),
+        ('StablePanic("jobs", 20)', {"target_per_instance", "panic_threshold"}),
+        ('BacklogTarget("jobs")', {"share"}),
+        ('SlackAwareDrain("jobs")', {"share", "calm_share"}),
+    ],
+)
+def test_rules_in_the_box_can_be_tuned_and_stay_sound(
+    backtest: CommandLine, policy: str, names: set[str]
+) -> None:
+    rules = backtest.file("rules.py", BOXED.replace("POLICY", policy))
+    trace = backtest.trace(list(bursty(3, 60)))
+    code, out, err = backtest.run("tune", trace, "--rules", rules, "--tries", 8, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert set(found["parameters"]) == names
+    assert found["regret_fitted"]["after"] <= found["regret_fitted"]["before"]
+    if "lower" in names:
+        assert found["parameters"]["lower"]["after"] < found["parameters"]["upper"]["after"]
+
+
 def test_a_trace_too_short_to_be_parted_is_named(backtest: CommandLine) -> None:
     rules = backtest.file("rules.py", TUNABLE_RULES)
     assert (

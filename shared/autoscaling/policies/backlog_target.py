@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shared.autoscaling.model import Observation, Recommendation
 from shared.autoscaling.policies.checks import fraction, number_or_none, one_of, text
@@ -34,6 +36,7 @@ class BacklogTarget:
     share: float = 0.8
     rate_per_instance_minute: float | None = None
     statistic: Statistic = "latest"
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"share": (0.1, 1.0)}
 
     @property
     def metric_names(self) -> tuple[str, ...]:

@@ -55,6 +55,11 @@ def whole(name: str, value: object, at_least: int) -> list[str]:
     return []
 
 
+def tenfold(value: float) -> tuple[float, float]:
+    """From a tenth of a positive number to ten times it: the range in which to tune it."""
+    return value / 10, value * 10
+
+
 def text(name: str, value: object) -> list[str]:
     return [] if isinstance(value, str) and value else [f"{name} = {value!r}: must be a name"]
 

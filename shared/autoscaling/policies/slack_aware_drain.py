@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -55,6 +55,10 @@ class SlackAwareDrain:
     metric: str
     follows_course: ClassVar[bool] = True
     """Of the samples the newest alone is varied, to tell what would have changed a decision."""
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "share": (0.3, 1.0),
+        "calm_share": (0.1, 1.0),
+    }
     share: float = 0.8
     calm_share: float = 0.5
     slope_minutes: float = 3

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.autoscaling.model import Evidence, MetricValue, Observation, Recommendation
-from shared.autoscaling.policies.checks import is_number, number, text
+from shared.autoscaling.policies.checks import is_number, number, tenfold, text
 from shared.autoscaling.policies.wording import (
     Turn,
     capacity_at,
@@ -48,6 +48,13 @@ class StablePanic:
     @property
     def metric_names(self) -> tuple[str, ...]:
         return (self.metric,)
+
+    @property
+    def tunable(self) -> Mapping[str, tuple[float, float]]:
+        return {
+            "target_per_instance": tenfold(self.target_per_instance),
+            "panic_threshold": (1.1, 10.0),
+        }
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""

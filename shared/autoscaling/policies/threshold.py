@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shared.autoscaling.model import Evidence, Observation, Recommendation, Window
@@ -28,6 +29,12 @@ class Threshold:
     @property
     def metric_names(self) -> tuple[str, ...]:
         return (self.metric,)
+
+    @property
+    def tunable(self) -> Mapping[str, tuple[float, float]]:
+        """Thresholds may go from nothing to ten times the upper one."""
+        highest = max(abs(self.upper), abs(self.lower)) * 10
+        return {"upper": (0.0, highest), "lower": (0.0, highest)}
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""

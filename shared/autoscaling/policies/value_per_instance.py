@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shared.autoscaling.model import Observation, Recommendation
-from shared.autoscaling.policies.checks import number, one_of, text
+from shared.autoscaling.policies.checks import number, one_of, tenfold, text
 from shared.autoscaling.policies.wording import (
     STATISTICS,
     Statistic,
@@ -32,6 +33,10 @@ class ValuePerInstance:
     @property
     def metric_names(self) -> tuple[str, ...]:
         return (self.metric,)
+
+    @property
+    def tunable(self) -> Mapping[str, tuple[float, float]]:
+        return {"target_per_instance": tenfold(self.target_per_instance)}
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
