@@ -110,8 +110,9 @@ class Effect:
     """How many things of the event nobody asked for; counted, not kept."""
 
     def __post_init__(self) -> None:
-        if self.value is not None:
-            _check_text(self.value)
+        value = self.value
+        if value is not None and ("\0" in value or not value.isascii()):
+            _check_text(value)
 
     @property
     def rows(self) -> int:

@@ -84,8 +84,11 @@ class Report:
 
     def add(self, commit: Commit) -> None:
         self.effects += len(commit.effects)
-        self.messages += sum([len(effect.messages) for effect in commit.effects])
-        self.ignored += sum([effect.ignored for effect in commit.effects])
+        for effect in commit.effects:
+            if effect.messages:
+                self.messages += len(effect.messages)
+            if effect.ignored:
+                self.ignored += effect.ignored
         self.dead_letters += len(commit.dead_letters)
         self.gaps.extend(commit.gaps)
         self.checkpoint = commit.checkpoint

@@ -36,9 +36,9 @@ async def settle(
     no lane starts another event: what comes after it cannot be committed yet.
     """
     lanes: dict[str | None, list[Event]] = defaultdict(list)
-    for event in events:
-        if event.sequence not in settled.outcomes:
-            lanes[event.partition_key].append(event)
+    known = settled.outcomes
+    for event in [e for e in events if e.sequence not in known] if known else events:
+        lanes[event.partition_key].append(event)
 
     def lane_work(lane: Sequence[Event]) -> Callable[[], Awaitable[None]]:
         return lambda: _settle_lane(lane, handle, retry, now, settled)
@@ -49,14 +49,15 @@ async def settle(
 async def _settle_lane(
     lane: Sequence[Event], handle: Handler, retry: Retrying, now: datetime, settled: Settled
 ) -> None:
+    outcomes, held = settled.outcomes, settled.held
     for event in lane:
-        if settled.held:
+        if held:
             return
         try:
             effect = await handle(event)
             if effect.sequence != event.sequence:
                 raise _other(event, effect)
-            settled.outcomes[event.sequence] = effect
+            outcomes[event.sequence] = effect
         except Exception as error:
             await _after(error, event, handle, retry, now, settled)
 
