@@ -70,7 +70,7 @@ def _run(options: Options, now: datetime) -> job.Done:
             store.write(f"{folder}/pictures/{name}", content)
 
     spark = open_session()
-    with progress(spark):
+    with progress(spark, _range(options)):
         report = draw if options.pictures else None
         done = job.run(source, store, _engine(options, spark), request, report)
     if tables is not None:
@@ -84,6 +84,13 @@ def _look_at(source: Source, name: str) -> None:
         source.files()
     except OSError as error:
         raise BadInput(f"--input {name}: {error.strerror or error}") from error
+
+
+def _range(options: Options) -> str:
+    if options.since == options.until and options.since:
+        return str(options.since)
+    first, last = options.since or "the first date", options.until or "the last"
+    return f"{first} to {last}"
 
 
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:

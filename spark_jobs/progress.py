@@ -16,13 +16,13 @@ WIDTH = 40
 
 
 @contextmanager
-def progress(spark: SparkSession) -> Iterator[None]:
+def progress(spark: SparkSession, what: str) -> Iterator[None]:
     """Nothing is shown where nobody looks: standard error is no terminal."""
     if not sys.stderr.isatty():
         yield
         return
     ended = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(spark, ended), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(spark, what, ended), daemon=True)
     watcher.start()
     try:
         yield
@@ -32,7 +32,7 @@ def progress(spark: SparkSession) -> Iterator[None]:
         sys.stderr.write("\r\033[K")
 
 
-def _watch(spark: SparkSession, ended: threading.Event) -> None:
+def _watch(spark: SparkSession, what: str, ended: threading.Event) -> None:
     tracker = spark.sparkContext.statusTracker()
     while not ended.wait(POLL_SECONDS):
         stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
@@ -40,7 +40,7 @@ def _watch(spark: SparkSession, ended: threading.Event) -> None:
         tasks = sum(stage.numTasks for stage in known)
         done = sum(stage.numCompletedTasks for stage in known)
         if tasks:
-            sys.stderr.write(f"\r\033[K{bar(done, tasks)}")
+            sys.stderr.write(f"\r\033[K{what} {bar(done, tasks)}")
             sys.stderr.flush()
 
 

@@ -87,6 +87,14 @@ def test_a_missing_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert (code, said) == (1, "event_trends: --input /no/such: no such file or folder\n")
 
 
+def test_a_path_that_cannot_be_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = started("--input", 300 * "x", tmp_path=tmp_path, capsys=capsys)
+    assert code == 1
+    assert said.endswith("xxx: File name too long\n")
+
+
 def test_a_folder_without_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in").mkdir()
     code, said = started("--input", str(tmp_path / "in"), tmp_path=tmp_path, capsys=capsys)
