@@ -26,6 +26,7 @@ from shared.adapters.ingestion_memory import (
     MemoryBreakerStore,
     MemoryHubReader,
     MemoryIngestionStore,
+    MemoryRetentionStore,
 )
 from shared.adapters.memory import MemoryStateStore
 from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
@@ -97,6 +98,8 @@ class App:
         for name, twin in twins.items():
             monkeypatch.setattr(wiring_ingestion, name, cache(lambda twin=twin: twin))
         monkeypatch.setattr(state, "store", cache(lambda: self.store))
+        retention = MemoryRetentionStore(self.store)
+        monkeypatch.setattr(state, "retention", cache(lambda: retention))
         monkeypatch.setattr(wiring, "herald", cache(lambda: self))
         monkeypatch.setattr(state, "breaker_store", cache(lambda: self.breakers))
 
@@ -261,6 +264,18 @@ async def test_the_tail_timer_reads_what_nobody_delivered(app: App) -> None:
     for _ in range(2):
         await app.module.ingest_tail(Mock(spec=func.TimerRequest))
     assert len(app.sent) == 3
+
+
+async def test_the_tail_timer_removes_what_was_kept_for_long_enough(app: App) -> None:
+    await app.deliver(*batch(own(5)))
+    rows = app.store.rows[STREAM]
+    rows.effects = {0: Effect(0, "kept")}
+    app.hub.add(STREAM, Event(0, "@", NOW, own(5)))
+    for days, left in ((0, 1), (89, 1), (90, 0)):
+        app.now = NOW + timedelta(days=days)
+        wiring_ingestion.keeper().due = 0
+        await app.module.ingest_tail(Mock(spec=func.TimerRequest))
+        assert len(rows.effects) == left
 
 
 async def test_the_functions_are_there_where_a_hub_is_set_and_only_then(
