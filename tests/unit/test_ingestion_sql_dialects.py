@@ -26,6 +26,7 @@ from shared.adapters import (
     ingestion_sql,
     ingestion_sql_breaker,
     ingestion_sql_owners,
+    ingestion_sql_retention,
     ingestion_sql_writing,
 )
 from shared.adapters.ingestion_checkpoints import Group, PartitionRow
@@ -46,6 +47,7 @@ MODULES = (
     ingestion_sql_writing,
     ingestion_sql_owners,
     ingestion_sql_breaker,
+    ingestion_sql_retention,
     ingestion_checkpoints_sql,
 )
 STATEMENTS = {
