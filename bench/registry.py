@@ -22,6 +22,7 @@ GROUPS = (
     "cold_start",
     "ingest",
     "ingestion_stores",
+    "recovery",
     "spark",
     "verdict",
 )

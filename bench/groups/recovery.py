@@ -1,0 +1,54 @@
+"""recovery: how long a partition stands still once its reader was killed.
+
+Real processes on Azurite and the AMQP stand-in, as in ``make soak``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.measurement import Measurement
+from bench.soak.__main__ import SETTINGS
+
+ROOT = Path(__file__).parents[2]
+PROCESSES = 2
+EVENTS = 2000
+"""Sent before each kill: enough that some are always left to commit."""
+EXPIRY_SECONDS = float(SETTINGS["OwnershipExpireSeconds"])
+KINDS = {"run": 0, "host": PROCESSES}
+"""How many of the processes are local functions hosts; the others are ``shared.ingestion run``."""
+
+
+def measure(kills: int = 4, interval_seconds: float = 12) -> Iterator[Measurement]:
+    """The median of each kind of process, beside the life of a lease, which nobody can undercut."""
+    for kind, hosts in KINDS.items():
+        found = _soak(kills, interval_seconds, hosts)
+        if found["count"]:
+            yield Measurement(
+                f"recovery.{kind}",
+                found["p50"],
+                "s",
+                EXPIRY_SECONDS,
+                "≤ 2 × baseline",
+                f"from the kill to the next commit, median of {found['count']} partitions, at most "
+                f"{found['max']:g} s; baseline: after so long a lease that was just renewed is free",
+            )
+
+
+def _soak(kills: int, interval_seconds: float, hosts: int) -> dict[str, float]:
+    options = {
+        "--kills": kills,
+        "--events": EVENTS * kills,
+        "--interval": interval_seconds,
+        "--processes": PROCESSES,
+        "--hosts": hosts,
+    }
+    words = [str(word) for option in options.items() for word in option]
+    command = [sys.executable, "-m", "bench.soak", *words]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    found: dict[str, float] = json.loads(done.stdout)["recovery_seconds"]
+    return found
