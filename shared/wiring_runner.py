@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from shared import wiring_ingestion
 from shared import wiring_ingestion_state as state
 from shared.adapters.event_hub_receiver import EventHubReceiver
+from shared.adapters.event_hubs import KnownPartitions
 from shared.adapters.ingestion_retry import pause
 from shared.ingestion.accounting import Writer
 from shared.ingestion.balancing import BalancingTimes, Ownership
@@ -47,7 +48,13 @@ class Runner:
         )
         times = BalancingTimes(settings.balancing.renew_seconds, settings.balancing.expire_seconds)
         self.processor = Processor(
-            Balancer(self.name, state.owners(), wiring_ingestion.hub(), committed_epoch, times),
+            Balancer(
+                self.name,
+                state.owners(),
+                KnownPartitions(wiring_ingestion.hub(), times.patience_seconds),
+                committed_epoch,
+                times,
+            ),
             lambda lease: self._start(reader, lease),
             time.monotonic,
             self._told,

@@ -33,9 +33,9 @@ def measure(kills: int = 4, interval_seconds: float = 12) -> Iterator[Measuremen
                 found["p50"],
                 "s",
                 EXPIRY_SECONDS,
-                "≤ 2 × baseline",
-                f"from the kill to the next commit, median of {found['count']} partitions, at most "
-                f"{found['max']:g} s; baseline: after so long a lease that was just renewed is free",
+                "≤ 2 times the baseline",
+                f"from the kill to the next commit, median of {found['count']:g} partitions, at "
+                f"most {found['max']:g} s; baseline: so long lives a lease that was just renewed",
             )
 
 

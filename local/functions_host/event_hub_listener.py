@@ -37,7 +37,7 @@ from local.functions_host.services import Services
 from local.functions_host.stopping import stops_within
 from local.functions_host.worker import Invocation
 from shared.adapters.event_hub_receiver import DeliverData, EventHubReceiver
-from shared.adapters.event_hubs import EventHubReader
+from shared.adapters.event_hubs import EventHubReader, KnownPartitions
 from shared.adapters.ingestion_table_owners import TableOwnershipStore
 from shared.connections import EventHubConnection, StorageConnection, event_hub_connection
 from shared.ingestion.balancing import BalancingTimes, Ownership
@@ -107,13 +107,9 @@ class EventHubListener:
 
     def _processor(self) -> Processor:
         lifetime = self._options.ownership_expiration_seconds
-        balancer = Balancer(
-            processor_name(),
-            self._owners,
-            EventHubReader(self._hub, self._group),
-            _no_epoch,
-            BalancingTimes(lifetime / RENEWALS, lifetime),
-        )
+        times = BalancingTimes(lifetime / RENEWALS, lifetime)
+        partitions = KnownPartitions(EventHubReader(self._hub, self._group), times.patience_seconds)
+        balancer = Balancer(processor_name(), self._owners, partitions, _no_epoch, times)
         return Processor(balancer, self._reading, time.monotonic, self._balanced)
 
     def _reading(self, lease: Ownership) -> PartitionReading:

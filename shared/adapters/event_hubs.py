@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,7 +21,7 @@ from shared.adapters.credentials import credential_for
 from shared.connections import EventHubConnection
 from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.model import Event, HubState, Stream
-from shared.ingestion.ports import ReadBack
+from shared.ingestion.ports import HubPartitions, ReadBack
 from shared.ingestion.survey import Span
 
 READ_EVENTS_MAX = 1000
@@ -130,6 +131,29 @@ class EventHubReader:
             raise HubUnavailable(f"{where}: no answer within {seconds:g} s") from error
         except (EventHubError, OSError) as error:
             raise HubUnavailable(f"{where}: {type(error).__name__}: {error}") from error
+
+
+@dataclass(slots=True)
+class KnownPartitions:
+    """The partitions of a hub, the last known ones where it does not answer soon.
+
+    A lease is to be renewed in time whatever the hub does: else all who wait for its answer lose
+    what they have.
+    """
+
+    hub: HubPartitions
+    patience_seconds: float
+    known: tuple[str, ...] = ()
+
+    async def partition_ids(self) -> tuple[str, ...]:
+        """Raises HubUnavailable, but only as long as none is known."""
+        try:
+            async with asyncio.timeout(self.patience_seconds if self.known else None):
+                self.known = await self.hub.partition_ids()
+        except (HubUnavailable, TimeoutError):
+            if not self.known:
+                raise
+        return self.known
 
 
 def consumer_client(

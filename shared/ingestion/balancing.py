@@ -45,6 +45,11 @@ class BalancingTimes:
     renew_seconds: float = 10
     expire_seconds: float = 30
 
+    @property
+    def patience_seconds(self) -> float:
+        """With what else a cycle has to ask: the time that a late renewal has left, halved."""
+        return (self.expire_seconds - self.renew_seconds) / 2
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:

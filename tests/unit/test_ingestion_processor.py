@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
+from shared.adapters.event_hubs import KnownPartitions
 from shared.adapters.ingestion_memory import MemoryOwnershipStore
 from shared.ingestion.balancing import BalancingTimes, Claim, Ownership
-from shared.ingestion.errors import Fenced, StoreUnavailable
+from shared.ingestion.errors import Fenced, HubUnavailable, StoreUnavailable
 from shared.ingestion.flows.balance import Balancer
 from shared.ingestion.flows.processor import Processor
 from shared.ingestion.flows.serve import serve
@@ -62,6 +64,7 @@ class Rig:
         self.passed = 0.0
         self.partitions, self.committed = partitions, committed
         self.owners = Owners(self)
+        self.hub_down = self.hub_hangs = False
         self.started: list[FakeReading] = []
         self.processor = self.new("me")
 
@@ -73,6 +76,10 @@ class Rig:
         return NOW + timedelta(seconds=self.passed)
 
     async def partition_ids(self) -> tuple[str, ...]:
+        if self.hub_down and self.hub_hangs:
+            await asyncio.Event().wait()
+        if self.hub_down:
+            raise HubUnavailable("no answer")
         return tuple(str(n) for n in range(self.partitions))
 
     async def epoch_of(self, _partition_id: str) -> int:
@@ -141,6 +148,27 @@ async def test_without_the_store_a_lease_ends_when_others_may_take_it(
     rig.passed = seconds
     await rig.processor.cycle()
     assert bool(rig.going_on) is goes_on
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_hub_that_does_not_answer_costs_nobody_a_lease(hangs: bool) -> None:
+    rig = Rig()
+    rig.processor.balancer = replace(
+        rig.processor.balancer, hub=KnownPartitions(rig, patience_seconds=0.01)
+    )
+    rig.hub_down = True
+    assert not await rig.processor.cycle(), "nothing is known yet"
+    rig.hub_down = False
+    await rig.processor.cycle()
+    rig.hub_down, rig.hub_hangs = True, hangs
+    for rig.passed in (15, 30, 45):
+        await rig.processor.cycle()
+    assert rig.going_on == [("0", 1)]
+    (row,) = (await rig.owners.owners()).rows
+    assert row.modified_at == rig.store_clock()
+    rig.hub_down, rig.partitions = False, 2
+    await rig.processor.cycle()
+    assert sorted(rig.going_on) == [("0", 1), ("1", 1)], "new partitions are found again"
 
 
 async def test_a_lease_ends_at_its_own_time_not_that_of_the_last_look() -> None:
