@@ -48,7 +48,7 @@
   function chart(card, title, series, data, more = {}) {
     const element = card.querySelector(".charts");
     const options = {
-      title, width: Math.max(element.clientWidth, 280), height: more.last ? 126 : 106, axes: axes(more.last),
+      title, width: Math.max(element.clientWidth, 280), height: more.last ? 126 : 106, axes: axes(more.last), padding: [null, 26, null, null],
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, more.atLeast || 1)] } },
       tzDate: at => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       cursor: { sync: { key: card.dataset.resource } },
@@ -126,7 +126,7 @@
     x.values = (_, splits) => splits.map(at => more.last ? new Date(at * 1000).toISOString().slice(5, 10) : "");
     x.size = more.last ? 28 : 8;
     return new uPlot({
-      title, width: Math.max(place.clientWidth, 280), height: more.height, axes: [x, y], bands: more.bands, hooks: more.hooks || {},
+      title, width: Math.max(place.clientWidth, 280), height: more.height, axes: [x, y], padding: [null, 26, null, null], bands: more.bands, hooks: more.hooks || {},
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
       tzDate: at => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       cursor: { sync: { key: `trend-${[...document.querySelectorAll(".trend")].indexOf(place)}` } },
