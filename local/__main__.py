@@ -17,13 +17,19 @@ from typing import Any
 from local.azurite import AzuriteFailed
 from local.functions_host.errors import HostStartFailed
 from local.node import NodeMissing
-from local.settings_files import RunningAlready, SettingsInTheWay, refuse_a_second
+from local.settings_files import (
+    RUNNING_SETTINGS,
+    RunningAlready,
+    SettingsInTheWay,
+    refuse_a_second,
+)
 from local.system import LocalSystem, local_system
 from local.traces import Trace, TraceError, load_trace
 from local.view import watch
 
 BUNDLED_TRACE = Path(__file__).parent / "data" / "nasa_http_1995-07-11_13.csv"
-LOG_FILE = Path(".local") / "host.log"
+STATE = RUNNING_SETTINGS.parent
+LOG_FILE = "host.log"
 POLL_SECONDS = 0.1
 
 
@@ -37,11 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for notice in trace.notices:
         print(f"notice: {notice}", file=sys.stderr)
     try:
-        refuse_a_second()
+        refuse_a_second(options.state / RUNNING_SETTINGS.name)
     except RunningAlready as error:
         print(error, file=sys.stderr)
         return 1
-    _log_to_file()
+    _log_to_file(options.state)
     minutes = min(options.minutes or len(trace.arrivals), len(trace.arrivals))
     run = _run(trace, minutes, options)
     try:
@@ -61,7 +67,11 @@ async def _run(trace: Trace, minutes: int, options: argparse.Namespace) -> dict[
         loop.add_signal_handler(number, interrupted.set)
     with_host = not options.without_host
     async with local_system(
-        trace, minutes, with_host=with_host, with_night=options.night
+        trace,
+        minutes,
+        with_host=with_host,
+        with_night=options.night,
+        settings_file=options.state / RUNNING_SETTINGS.name,
     ) as system:
         system.seconds.start()
         viewer = None if options.json else asyncio.create_task(watch(system))
@@ -106,6 +116,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="recompute the event trends of a made-up shop beside it, on Spark",
     )
+    parser.add_argument(
+        "--state",
+        type=Path,
+        default=STATE,
+        metavar="FOLDER",
+        help="of the log and the settings of this run, for a second one (default: .local)",
+    )
     options = parser.parse_args(arguments)
     if options.night and options.without_host:
         parser.error("--night needs the host: its functions start the job")
@@ -118,11 +135,11 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _log_to_file() -> None:
+def _log_to_file(state: Path) -> None:
     """The terminal belongs to the view; what the functions log goes to a file."""
-    LOG_FILE.parent.mkdir(exist_ok=True)
+    state.mkdir(exist_ok=True)
     logging.basicConfig(
-        filename=LOG_FILE,
+        filename=state / LOG_FILE,
         filemode="w",
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",

@@ -28,7 +28,8 @@ def refuse_a_second(path: Path = RUNNING_SETTINGS) -> None:
     """Raises RunningAlready."""
     if (process := running_writer(path)) is not None:
         raise RunningAlready(
-            f"process {process} runs the demo in this folder: stop it first, or use another clone"
+            f"process {process} runs the demo of this folder: stop it first, or give this one a "
+            "folder of its own with --state FOLDER"
         )
 
 

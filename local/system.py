@@ -22,7 +22,7 @@ from local.functions_host.host_json import HostConfig, read_host_json
 from local.night import Night, going_on
 from local.night import planned as planned_night
 from local.processing_queues import declare_processing_queues
-from local.settings_files import local_settings_file, running_settings_file
+from local.settings_files import RUNNING_SETTINGS, local_settings_file, running_settings_file
 from local.source_failures import SourceFailures, counted_source_failures
 from local.stand_ins.arm import ArmStandIn
 from local.stand_ins.plans import P1V3, Plan
@@ -128,7 +128,12 @@ class LocalSystem:
 
 @asynccontextmanager
 async def local_system(
-    trace: Trace, minutes: int, *, with_host: bool = True, with_night: bool = False
+    trace: Trace,
+    minutes: int,
+    *,
+    with_host: bool = True,
+    with_night: bool = False,
+    settings_file: Path = RUNNING_SETTINGS,
 ) -> AsyncIterator[LocalSystem]:
     """Start all of it, with the trace standing at its first minute; stop all of it at the end.
 
@@ -158,7 +163,7 @@ async def local_system(
         night = planned_night(azurite.connection_string) if with_night else None
         settings |= night.settings if night else {}
         host = None
-        stack.enter_context(running_settings_file(settings))
+        stack.enter_context(running_settings_file(settings, settings_file))
         if with_host:
             stack.push_async_callback(wiring.close)
             host = FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json())

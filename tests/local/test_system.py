@@ -12,6 +12,7 @@ import pytest
 
 from local import profile
 from local.__main__ import LOG_FILE
+from local.settings_files import running_settings_file
 from local.system import APP_DIR, LocalSystem, local_system
 from local.traces import Trace, load_trace
 from shared.autoscaling.model import EntryKind
@@ -72,7 +73,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 def test_the_command_line_prints_one_json_object(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("time,arrivals\n2026-01-01T00:00:00Z,10\n2026-01-01T00:01:00Z,20\n")
-    done = run("--trace", str(trace), "--minutes", "2", "--json")
+    done = run("--trace", str(trace), "--minutes", "2", "--json", "--state", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     assert set(json.loads(done.stdout)) == {
         "minutes",
@@ -92,7 +93,7 @@ def test_the_command_line_prints_one_json_object(tmp_path: Path) -> None:
 def test_a_bad_trace_is_named_with_its_line(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("time,arrivals\n2026-01-01T00:00:00Z,many\n")
-    done = run("--trace", str(trace), "--json")
+    done = run("--trace", str(trace), "--json", "--state", str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert "trace.csv" in done.stderr
     assert "line 2" in done.stderr
@@ -100,12 +101,20 @@ def test_a_bad_trace_is_named_with_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_signal_stops_everything_cleanly(number: signal.Signals) -> None:
-    log = APP_DIR / LOG_FILE
-    log.unlink(missing_ok=True)
-    process = start("--json")
+async def test_a_signal_stops_everything_cleanly(number: signal.Signals, tmp_path: Path) -> None:
+    log = tmp_path / LOG_FILE
+    process = start("--json", "--state", str(tmp_path))
     await until(lambda: log.exists() and f"{profile.PLAN.name}: " in log.read_text(), 30)
     process.send_signal(number)
     output, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (0, "")
     assert json.loads(output)["errors"] == 0
+    assert not (tmp_path / "settings.json").exists()
+
+
+def test_a_second_demo_in_a_folder_is_refused(tmp_path: Path) -> None:
+    with running_settings_file({}, tmp_path / "settings.json"):
+        done = run("--json", "--state", str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "runs the demo of this folder" in done.stderr
+    assert not (tmp_path / LOG_FILE).exists(), "the log is the first one's"

@@ -58,7 +58,9 @@ def test_settings_of_what_runs_are_taken(file: Path, monkeypatch: pytest.MonkeyP
 def test_a_second_demo_is_refused_while_the_first_runs(file: Path) -> None:
     refuse_a_second(file)
     written_by(os.getppid(), file)
-    with pytest.raises(RunningAlready, match=f"process {os.getppid()} runs the demo"):
+    with pytest.raises(
+        RunningAlready, match=f"process {os.getppid()} runs the demo of this folder"
+    ):
         refuse_a_second(file)
     with running_settings_file({"Topic": "mine"}, file):
         pass
