@@ -112,6 +112,7 @@ async def _sqlite(repeats: int, batches: int) -> list[Measurement]:
             "ingestion_stores.sqlite_unguarded", unguarded, "events/s", alone, "", UNGUARDED
         ),
         Measurement("ingestion_stores.sqlite_store", alone, "events/s", driver, "", DRIVER),
+        Measurement("ingestion_stores.sqlite_driver", guarded, "events/s", driver, "", DRIVER),
     ]
 
 

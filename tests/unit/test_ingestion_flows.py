@@ -475,6 +475,15 @@ async def test_a_hub_made_anew_and_grown_past_the_checkpoint_is_told_before_it_i
     assert rig.account["effects"] == list(range(5))
 
 
+async def test_who_deletes_what_is_remembered_begins_the_stream_anew(rig: Rig) -> None:
+    await rig.begin(4)
+    rig.store.rows.clear()
+    report = await run(events(5, 9), rig.consumer)
+    assert report.checkpoint is not None
+    assert (report.checkpoint.start, report.checkpoint.sequence) == (5, 9)
+    assert rig.account["effects"] == [5, 6, 7, 8, 9]
+
+
 async def test_a_failure_makes_it_read_again(rig: Rig) -> None:
     await rig.begin(4)
     rig.handle.fails(5, *[DependencyDown("database")] * 2)

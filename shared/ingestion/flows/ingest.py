@@ -103,7 +103,8 @@ async def _new(events: list[Event], line: Line) -> list[Event]:
     saved = await line.consumer.store.load(line.consumer.stream)
     known = saved.checkpoint.sequence if saved.checkpoint else -1
     first_new = bisect_right(events, known, key=attrgetter("sequence"))
-    await process_batch.run(events[:first_new], line.consumer)
+    if first_new:
+        await process_batch.run(events[:first_new], line.consumer)
     return events[first_new:]
 
 
