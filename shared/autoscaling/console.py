@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shared.terminal import printed
+
 Shown = Mapping[str, Any]
 UNKNOWN = "?"
-PIPED_CHARACTERS = 400
 
 
 def status(resources: Sequence[Shown]) -> None:
@@ -26,52 +26,52 @@ def status(resources: Sequence[Shown]) -> None:
             Text("\n".join(_metric(metric) for metric in shown["metrics"])),
             shown["as_of"],
         )
-    _print(table)
+    printed(table)
     for shown in resources:
         if shown["newest"]:
-            _print(Text(f"{shown['name']}: {shown['newest']['reason']}"))
+            printed(Text(f"{shown['name']}: {shown['newest']['reason']}"))
 
 
 def decisions(lines: Sequence[Shown]) -> None:
     table = _table("time", "kind", "instances", "why")
     for line in lines:
         table.add_row(line["time"], line["kind"], _change(line), Text(line["reason"]))
-    _print(table)
+    printed(table)
 
 
 def reasons(lines: Sequence[Shown]) -> None:
     """Each line with every rule's wish, what limited it, and the numbers behind."""
     for line in lines:
         head = f"{line['time']}  {line['kind']}  {_change(line)}  {line['reason']}"
-        _print(Text(head, style="bold" if line["applies"] else ""))
-        _print(Text("\n".join(f"    {part}" for part in _parts(line))))
+        printed(Text(head, style="bold" if line["applies"] else ""))
+        printed(Text("\n".join(f"    {part}" for part in _parts(line))))
 
 
 def previews(shown: Sequence[Shown]) -> None:
     for preview in shown:
-        _print(Text(f"{preview['resource']}: {_change(preview)}  {preview['reason']}"))
+        printed(Text(f"{preview['resource']}: {_change(preview)}  {preview['reason']}"))
         for reading in preview["readings"]:
-            _print(Text(f"    {reading['name']} = {reading['value']:g}"))
+            printed(Text(f"    {reading['name']} = {reading['value']:g}"))
         for failure in preview["failures"]:
-            _print(Text(f"    {failure['name']}: {failure['reason']}", style="red"))
-        _print(Text("\n".join(f"    {part}" for part in _parts(preview))))
+            printed(Text(f"    {failure['name']}: {failure['reason']}", style="red"))
+        printed(Text("\n".join(f"    {part}" for part in _parts(preview))))
 
 
 def checks(answer: Shown) -> None:
-    _print(Text(f"scaling_rules.py and settings: sound ({', '.join(answer['resources'])})"))
+    printed(Text(f"scaling_rules.py and settings: sound ({', '.join(answer['resources'])})"))
     for warning in answer["warnings"]:
-        _print(Text(f"warning: {warning}", style="yellow"))
+        printed(Text(f"warning: {warning}", style="yellow"))
     if not answer["checks"]:
         return
     table = _table("resource", "what", "", "answer")
     for check in answer["checks"]:
         mark = Text("ok", style="green") if check["ok"] else Text("failed", style="red")
         table.add_row(check["resource"], check["what"], mark, Text(check["told"]))
-    _print(table)
+    printed(table)
 
 
 def said(answer: Shown) -> None:
-    _print(Text(f"{answer['resource']}: {answer['said']}"))
+    printed(Text(f"{answer['resource']}: {answer['said']}"))
 
 
 def _mode(shown: Shown) -> str:
@@ -123,10 +123,3 @@ def _table(*columns: str) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
-
-
-def _print(shown: object) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:  # a program reads it, or a file: lines stay whole
-        console = Console(highlight=False, width=PIPED_CHARACTERS)
-    console.print(shown)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from shared.terminal import printed
 
 Shown = Mapping[str, Any]
 
@@ -27,32 +28,32 @@ def listed(shown: Shown) -> None:
             "in the hub" if size is None else str(size),
             safe(letter["error"]),
         )
-    _print(table if letters else Text("no dead letters"))
+    printed(table if letters else Text("no dead letters"))
     if shown["more"]:
-        _print(Text("there may be more: --after SEQUENCE, or a higher --limit", style="dim"))
+        printed(Text("there may be more: --after SEQUENCE, or a higher --limit", style="dim"))
 
 
 def whole(shown: Shown) -> None:
     for name, value in shown.items():
         if name != "body":
-            _print(Text(f"{name:14} {safe(str(value))}"))
+            printed(Text(f"{name:14} {safe(str(value))}"))
     body = shown["body"]
-    _print(Text(body["text"] if "text" in body else f"(base64) {body['base64']}"))
+    printed(Text(body["text"] if "text" in body else f"(base64) {body['base64']}"))
 
 
 def done(shown: Shown) -> None:
     """How many went well, and each that did not."""
-    _print(Text(f"{len(shown['done'])} done, {len(shown['failed'])} failed"))
+    printed(Text(f"{len(shown['done'])} done, {len(shown['failed'])} failed"))
     for gone in shown["gone"]:
-        _print(Text(f"{_partition(gone)} {gone['sequence']}: somebody else was first"))
+        printed(Text(f"{_partition(gone)} {gone['sequence']}: somebody else was first"))
     for failed in shown["failed"]:
         where = f"{_partition(failed)} {failed['sequence']}"
-        _print(Text(f"{where}: {safe(failed['error'])}", style="red"))
+        printed(Text(f"{where}: {safe(failed['error'])}", style="red"))
 
 
 def replayed(shown: Shown) -> None:
     gone = sum(gap["last"] - gap["first"] + 1 for gap in shown["gaps"])
-    _print(
+    printed(
         Text(
             f"{_partition(shown)}: {shown['first']} to {shown['last']} of {shown['until']}: "
             f"{shown['effects']} effects, {shown['dead_letters']} dead letters, {gone} gone"
@@ -61,7 +62,7 @@ def replayed(shown: Shown) -> None:
 
 
 def sent(shown: Shown) -> None:
-    _print(Text(f"sent to {shown['hub']} of {shown['namespace']}: {safe(shown['event'])}"))
+    printed(Text(f"sent to {shown['hub']} of {shown['namespace']}: {safe(shown['event'])}"))
 
 
 def safe(text: str) -> str:
@@ -71,7 +72,3 @@ def safe(text: str) -> str:
 
 def _partition(shown: Shown) -> str:
     return safe(f"{shown['hub']}/{shown['consumer_group']}/{shown['partition_id']}")
-
-
-def _print(shown: object) -> None:
-    Console(highlight=False).print(shown)
