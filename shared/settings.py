@@ -137,7 +137,7 @@ def add_file(path: Path) -> None:
         raise SettingsError([f"{path}: {type(error).__name__}: {error}; {form}"]) from error
     if (writer := writer_of(document)) and not is_running(writer):
         ended = f"{path}: what it leads to ended with process {writer}, which wrote it"
-        raise SettingsError([f"{ended}: start it again"])
+        raise SettingsError([f"{ended}: start it again, or delete the file"])
     for key, value in pairs.items():
         os.environ.setdefault(key, value)
 
