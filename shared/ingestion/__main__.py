@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared import command_line
-from shared.ingestion.cli import dead_letters, replay, run, send
+from shared.ingestion.cli import account, dead_letters, replay, run, send
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,6 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_line.parser("shared.ingestion", __doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run.add(commands)
+    account.add(commands)
     dead_letters.add(commands)
     replay.add(commands)
     send.add(commands)

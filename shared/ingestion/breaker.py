@@ -12,6 +12,7 @@ should it crash before that is done, another takes over after a while.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -228,6 +229,15 @@ def take_announcement(breaker: Breaker, now: datetime, times: BreakerTimes) -> B
     if now < breaker.announce_at:
         return None
     return replace(breaker, announce_at=now + timedelta(seconds=times.announce_seconds))
+
+
+def untold(breaker: Breaker) -> Iterator[Breaker]:
+    """The breaker as people are to be told of it: of its incident, and before that of each that was
+    over before anybody could be told."""
+    missed = "it had opened before that, which was over before anybody could be told"
+    for epoch in range(breaker.announced_epoch + 1, breaker.epoch):
+        yield replace(breaker, epoch=epoch, reason=missed)
+    yield breaker
 
 
 def announced(breaker: Breaker, epoch: int) -> Breaker | None:

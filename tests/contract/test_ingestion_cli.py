@@ -157,6 +157,9 @@ async def test_what_failed_is_listed_shown_mended_and_put_in_again_once(
 
 
 async def test_purging_goes_by_age_and_can_be_tried(rig: Rig) -> None:
+    code, out = await rig.main("account", "--json")
+    (shown,) = json.loads(out)["streams"]
+    assert (code, shown["partition_id"], shown["first"], shown["last"]) == (DONE, "0", 0, GOOD)
     code, shown = await rig.letters("purge", "--older-than", "1d")
     assert (code, shown["done"]) == (DONE, [])
     _, shown = await rig.letters("purge", "--older-than", "0s", "--dry-run")

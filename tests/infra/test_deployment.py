@@ -256,6 +256,13 @@ def alert_texts(name: str) -> list[str]:
     return re.findall(r'"([^"]+)"', query)
 
 
+def test_each_alert_of_a_log_line_is_explained() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    table = page.partition("## Alerts")[2].partition("\n## ")[0]
+    for alert in MONITORING.named("alerts").value:
+        assert f"| {alert['name']} |" in table
+
+
 async def test_alerts_look_for_what_the_app_really_says(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     store = MemoryStateStore(lambda: NOW)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from shared.adapters.ingestion_memory import MemoryBreakerStore
-from shared.ingestion.breaker import Breaker, BreakerTimes, Mode, close
+from shared.ingestion.breaker import Breaker, BreakerTimes, Mode, close, untold
 from shared.ingestion.failure_window import TripRule
 from shared.ingestion.flows.guard import BreakerGuard
 from tests.builders import NOW
@@ -86,6 +87,15 @@ async def test_after_the_break_one_instance_probes_and_its_successes_close_it(ri
     assert (await second.admit("8")).events_max is None
     await first.after_batch()
     assert (await rig.row()).mode is Mode.CLOSED, "failures of before do not open it again"
+
+
+async def test_an_opening_that_nobody_could_be_told_of_is_told_with_the_next_one() -> None:
+    row = Breaker(Mode.OPEN, 4, NOW, "too much", announced_epoch=2)
+    assert [(each.epoch, each.reason) for each in untold(row)] == [
+        (3, "it had opened before that, which was over before anybody could be told"),
+        (4, "too much"),
+    ]
+    assert [each.epoch for each in untold(replace(row, announced_epoch=4))] == [4]
 
 
 async def test_a_failed_probe_is_not_told_again(rig: Rig) -> None:

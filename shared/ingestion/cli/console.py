@@ -51,6 +51,24 @@ def done(shown: Shown) -> None:
         printed(Text(f"{where}: {safe(failed['error'])}", style="red"))
 
 
+def accounts(shown: Shown) -> None:
+    streams = shown["streams"]
+    table = Table(box=None, header_style="dim")
+    for column in ("partition", "from", "to", "enqueued at", "epoch", "by", "gone"):
+        table.add_column(column, overflow="fold")
+    for each in streams:
+        values = [each[name] for name in ("first", "last", "enqueued_at", "epoch", "owner", "gone")]
+        table.add_row(_partition(each), *["-" if v is None else safe(str(v)) for v in values])
+    printed(table if streams else Text("nothing was taken in yet"))
+    for each in streams:
+        for gap in each["gaps"]:
+            numbers = f"{gap['first']} to {gap['last']}"
+            said = (
+                f"{_partition(each)}: {numbers} are gone, found {gap['found_at']}: {gap['reason']}"
+            )
+            printed(Text(safe(said), style="red"))
+
+
 def replayed(shown: Shown) -> None:
     gone = sum(gap["last"] - gap["first"] + 1 for gap in shown["gaps"])
     printed(

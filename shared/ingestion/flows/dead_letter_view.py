@@ -1,4 +1,4 @@
-"""Dead letters as plain values for JSON, for people and pages. Pure.
+"""Dead letters and accounts as plain values for JSON, for people and pages. Pure.
 
 Times are ISO 8601 text in UTC. A body is text where it is printable UTF-8, else base64.
 """
@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from shared.ingestion.flows.account import StreamAccount
 from shared.ingestion.flows.redrive import Done
 from shared.ingestion.flows.replay import Replayed
-from shared.ingestion.model import Event, Stream
+from shared.ingestion.model import Event, Gap, Stream
 from shared.ingestion.ports import StoredDeadLetter
 
 Shown = dict[str, Any]
@@ -54,6 +55,25 @@ def done(outcome: Done) -> Shown:
     }
 
 
+def accounts(found: Sequence[StreamAccount]) -> Shown:
+    return {"streams": [_account(each) for each in found]}
+
+
+def _account(found: StreamAccount) -> Shown:
+    """``first`` and ``last``: numbers that have an outcome; None where none has."""
+    at = found.checkpoint
+    return {
+        **_stream(found.stream),
+        "first": at.start if at else None,
+        "last": at.sequence if at else None,
+        "enqueued_at": _stamp(at.enqueued_at) if at else None,
+        "epoch": at.epoch if at else None,
+        "owner": at.owner if at else None,
+        "gone": sum(gap.count for gap in found.gaps),
+        "gaps": [_gap(gap) for gap in found.gaps],
+    }
+
+
 def replayed(outcome: Replayed) -> Shown:
     checkpoint = outcome.checkpoint
     return {
@@ -63,8 +83,13 @@ def replayed(outcome: Replayed) -> Shown:
         "until": outcome.last,
         "effects": outcome.effects,
         "dead_letters": outcome.dead_letters,
-        "gaps": [{"first": gap.first, "last": gap.last} for gap in outcome.gaps],
+        "gaps": [_gap(gap) for gap in outcome.gaps],
     }
+
+
+def _gap(gap: Gap) -> Shown:
+    found_at = _stamp(gap.found_at)
+    return {"first": gap.first, "last": gap.last, "found_at": found_at, "reason": gap.reason}
 
 
 def printable(body: bytes) -> str | None:

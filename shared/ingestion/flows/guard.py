@@ -18,6 +18,7 @@ from shared.ingestion.breaker import (
     start_probe,
     take_announcement,
     trip,
+    untold,
 )
 from shared.ingestion.errors import AnnouncementFailed, BreakerChanged
 from shared.ingestion.failure_window import Tally, TripRule, count, health, oldest_bucket
@@ -154,7 +155,8 @@ class BreakerGuard:
         Where that fails, whoever looks later than ``announce_seconds`` tries again.
         """
         try:
-            await self.announcer.announce(breaker)
+            for each in untold(breaker):
+                await self.announcer.announce(each)
         except AnnouncementFailed as error:
             log.error("[breaker_not_announced] incident %s: %s", breaker.epoch, error)
             return

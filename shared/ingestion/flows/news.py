@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from shared.ingestion.flows.account import all_gaps
 from shared.ingestion.model import DeadLetter, Gap, Stream
 from shared.ingestion.ports import DeadLetterStore, IngestionStore
 from shared.news import Kind, News, Severity
@@ -29,19 +30,8 @@ async def run(store: IngestionStore, letters: DeadLetterStore, since: datetime) 
                 break
             after = page[-1].sequence
         found += [
-            _gone(stream, gap) for gap in await _gaps(letters, stream) if gap.found_at >= since
+            _gone(stream, gap) for gap in await all_gaps(letters, stream) if gap.found_at >= since
         ]
-    return found
-
-
-async def _gaps(letters: DeadLetterStore, stream: Stream) -> list[Gap]:
-    """All of a stream: few, and one that was found just now may begin a long way back."""
-    found = list[Gap]()
-    for _ in range(PAGES_MAX):
-        page = await letters.gaps(stream, found[-1].first if found else None, PAGE_LETTERS)
-        found += page
-        if len(page) < PAGE_LETTERS:
-            break
     return found
 
 

@@ -38,12 +38,13 @@ class Remembered:
     saved: Saved | None = None
     same_hub: bool = False
 
-    def take(self, events: Sequence[Event]) -> Saved | None:
+    def take(self, events: Sequence[Event], writer: Writer) -> Saved | None:
         """What the batch goes on from; None where it does not follow, for then it is to be seen
-        what stands: events may have come again, or the hub been made anew."""
+        what stands: events may have come again, or the hub been made anew. Raises Fenced."""
         saved, self.saved = self.saved, None
         if not events or saved is None or saved.checkpoint is None:
             return None
+        writer.epoch_over(saved.checkpoint.epoch)
         return saved if follows(saved.checkpoint, events) else None
 
 
@@ -109,10 +110,11 @@ async def run(events: Sequence[Event], consumer: Consumer) -> Report:
     Raises what holds the partition (an outage, in the store, the hub or a dependency): commits
     made until then stand, and the same batch goes on from there. Raises Fenced, StreamRecreated.
     """
-    newest = max([event.sequence for event in events], default=-1)
-    remembered = consumer.remembered.take(events)
+    remembered = consumer.remembered.take(events, consumer.writer)
     if remembered is not None:
+        newest = events[-1].sequence
         return await _account(events, newest, consumer, remembered, long_ago=True)
+    newest = max([event.sequence for event in events], default=-1)
     saved = await consumer.store.load(consumer.stream)
     if saved.checkpoint is not None and not consumer.remembered.same_hub:
         hub = await consumer.hub.state(consumer.stream)
@@ -147,10 +149,12 @@ async def _account(
 ) -> Report:
     """Pass by pass, each from where the last one's commit left the checkpoint.
 
-    ``long_ago``: nobody knows when the checkpoint was read, its ``read_at`` is not about now.
+    ``long_ago``: the checkpoint is remembered. The events follow it, but nobody knows when that
+    was: its ``read_at`` is not about now.
     """
     report, settled, races = Report(), Settled(), 0
-    while step := await _next_pass(saved, events, newest, consumer, report):
+    step = _Pass(tuple(events), (), newest) if long_ago else None
+    while step := step or await _next_pass(saved, events, newest, consumer, report):
         try:
             await _settle(step, consumer, saved.read_at, settled)
             saved = await _commit(saved, step, consumer, settled, report, long_ago=long_ago)
@@ -159,7 +163,8 @@ async def _account(
             races += 1
             if races == RACES_MAX:
                 raise
-            saved = await consumer.store.load(consumer.stream)
+            saved, long_ago = await consumer.store.load(consumer.stream), False
+        step = None
     report.checkpoint = saved.checkpoint
     consumer.remembered.saved = saved
     return report
