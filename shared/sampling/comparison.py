@@ -25,6 +25,8 @@ FLOOR = 1e-3
 RELATIVE_ERROR_MAX = 10.0
 """A larger one says no more than this."""
 LOG_SHARE_MAX = 100.0
+FEW_MIN = 0.5
+"""Of the variance of days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Test:
     """Below it a day has fallen."""
     smallest_loss: float
     """The smallest loss that it would have called one, as a share."""
+    few_records: bool
+    """Days differ most by the chance of which records come and are kept."""
 
     @property
     def low(self) -> bool:
@@ -123,5 +127,14 @@ def _test(today: Day, points: Sequence[Point], score_max: float, *, may_drift: b
         return None
     distance = min(points[-1].log_value - expected.log_value, LOG_SHARE_MAX)
     spread = expected.spread_with(points[-1].variance * min(math.exp(distance), 1.0))
-    smallest = 1 - math.exp(-score_max * spread)
-    return Test(math.exp(distance), distance / spread, -score_max, smallest)
+    few = expected.usual_variance > FEW_MIN * expected.spread**2
+    if few:
+        score, smallest = 2 * math.expm1(distance / 2) / spread, _loss_by_roots(score_max * spread)
+    else:
+        score, smallest = distance / spread, 1 - math.exp(-score_max * spread)
+    return Test(math.exp(distance), score, -score_max, smallest, few)
+
+
+def _loss_by_roots(distance: float) -> float:
+    """Few records scatter as their root does, so roots are compared: logarithms overstate falls."""
+    return 1 - max(1 - distance / 2, 0.0) ** 2

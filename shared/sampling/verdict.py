@@ -23,7 +23,7 @@ FALLEN_ALONG = -1.0
 """A higher score by value tells that the event did not move while its control rose."""
 RATE_CHANGE_MIN = 1.25
 RATE_DAYS = 7
-LOSS_SEEN_MAX = 0.7
+LOSS_SEEN_MAX = 0.8
 """Where only larger losses would show, a fall proves nothing."""
 ACCEPT_AFTER_DAYS = 28
 ACCEPT_AFTER_DAYS_UNPROVEN = 7
@@ -163,7 +163,7 @@ def _fell_alone(by_value: Test, by_control: Test, control: Test | None) -> bool:
 
 
 def _fallen(today: Day, test: Test, reason: str) -> tuple[Finding, str]:
-    if test.smallest_loss > LOSS_SEEN_MAX:
+    if test.smallest_loss > LOSS_SEEN_MAX and test.few_records:
         return Finding.UNCERTAIN, f"{reason}; there are too few records to tell"
     if not today.trusted:
         return Finding.UNCERTAIN, f"{reason}; weights cannot be trusted, so it may be sampling"

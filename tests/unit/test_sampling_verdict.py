@@ -117,6 +117,12 @@ def test_a_handful_of_records_proves_no_loss() -> None:
     assert judge(today, few).finding is Finding.UNCERTAIN
 
 
+def test_many_records_that_all_go_missing_are_a_loss_however_much_days_differ() -> None:
+    wild = [replace(d, value=d.value * (1, 6)[index % 2]) for index, d in enumerate(days())]
+    assert "days differ too much" in judge(day(56), wild).reason
+    assert judge(day(56, 0.01), wild).finding is Finding.EVENTS_LOST
+
+
 def test_a_long_loss_stays_a_loss_and_the_days_after_it_are_normal() -> None:
     series = [*days(56, control=1), *[day(i, 0.5, control=1) for i in range(56, 77)]]
     series += [day(i, control=1) for i in range(77, 91)]
