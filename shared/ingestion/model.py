@@ -96,7 +96,7 @@ class OutboxMessage:
         _check_text(self.body)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Effect:
     """What an event led to: a value to keep, messages to send, or nothing worth a row.
 
@@ -104,15 +104,24 @@ class Effect:
     """
 
     sequence: int
-    value: str | None = None
-    messages: tuple[OutboxMessage, ...] = ()
-    ignored: int = 0
+    value: str | None
+    messages: tuple[OutboxMessage, ...]
+    ignored: int
     """How many things of the event nobody asked for; counted, not kept."""
 
-    def __post_init__(self) -> None:
-        value = self.value
+    def __init__(
+        self,
+        sequence: int,
+        value: str | None = None,
+        messages: tuple[OutboxMessage, ...] = (),
+        ignored: int = 0,
+    ) -> None:
         if value is not None and ("\0" in value or not value.isascii()):
             _check_text(value)
+        _set_sequence(self, sequence)
+        _set_value(self, value)
+        _set_messages(self, messages)
+        _set_ignored(self, ignored)
 
     @property
     def rows(self) -> int:
@@ -133,6 +142,13 @@ class Effect:
         """At most so many bytes in its largest row, as a store keeps it: in UTF-16."""
         texts = [self.value or "", *[message.body for message in self.messages]]
         return ROW_OVERHEAD_BYTES + max([_stored_bytes_max(text) for text in texts])
+
+
+_set_sequence, _set_value, _set_messages, _set_ignored = [
+    Effect.__dict__[name].__set__ for name in Effect.__slots__
+]
+"""There is an effect for each event, and the initializer that a frozen class is given takes twice
+as long: it asks itself for each field whether it may set it."""
 
 
 class FailureKind(StrEnum):
