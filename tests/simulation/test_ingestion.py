@@ -124,6 +124,16 @@ async def thrice(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception
     return await attempt()
 
 
+HOLDING = (
+    StoreUnavailable,
+    HubUnavailable,
+    DependencyDown,
+    ConnectionError,
+    CommitRefused,  # it lost too many races in a row
+)
+"""What gives the batch back to the host, which delivers it again."""
+
+
 class World:
     """One partition, whoever reads it, and a host that repeats, skips and steals."""
 
@@ -265,7 +275,7 @@ class World:
                     await sweep(consumer)
                 with failing_as(ConnectionError("queue")):
                     await outbox.drain(STREAM, self.store, self, limit=20)
-            except (StoreUnavailable, HubUnavailable, DependencyDown, ConnectionError):
+            except HOLDING:
                 if not self._times_out():
                     continue  # endless retry: the same batch again
             if batch:

@@ -107,8 +107,9 @@ class _Pass:
 async def run(events: Sequence[Event], consumer: Consumer) -> Report:
     """Account for a batch and for whatever is missing before it.
 
-    Raises what holds the partition (an outage, in the store, the hub or a dependency): commits
-    made until then stand, and the same batch goes on from there. Raises Fenced, StreamRecreated.
+    Raises what holds the partition (an outage, in the store, the hub or a dependency; CommitRefused
+    after ``RACES_MAX`` lost races): commits made until then stand, and the same batch goes on from
+    there. Raises Fenced, StreamRecreated.
     """
     remembered = consumer.remembered.take(events, consumer.writer)
     if remembered is not None:
