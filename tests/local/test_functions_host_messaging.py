@@ -239,7 +239,7 @@ class TestServiceBus:
 
 
 class TestEventHubs:
-    async def test_a_batch_comes_whole_and_a_retry_policy_holds_its_partition_over_a_stop(
+    async def test_events_come_with_all_that_is_told_and_a_retry_policy_holds_them_over_a_stop(
         self, sample: Sample
     ) -> None:
         await sample.publish(b"a", b"", b"\xff\x00", partition="1")
@@ -250,7 +250,7 @@ class TestEventHubs:
             await sample.publish(b"next")
         assert [b"next"] not in noted(app, "many")
         assert retries(app) == list(range(len(retries(app))))
-        check_told(next(each for each in app.journal if each["many"] == [b"a", b"", b"\xff\x00"]))
+        check_told(app.journal, [b"a", b"", b"\xff\x00"])
         async with sample.running("many") as app:
             app.healed.add("many")
             await sample.has_checkpoints({"telemetry/$default/0": "1", "telemetry/$default/1": "2"})
@@ -312,18 +312,27 @@ def retries(app: Any) -> list[int]:
     return [entry["retry"] for entry in app.journal if entry["many"] == [b'{"fail": true}']]
 
 
-def check_told(entry: dict[str, Any]) -> None:
-    """All that the real trigger tells of a batch."""
-    events, told = entry["events"], entry["metadata"]
-    assert [event.sequence_number for event in events] == [0, 1, 2]
-    assert told["SequenceNumberArray"] == [0, 1, 2]
+def check_told(journal: list[dict[str, Any]], bodies: list[bytes]) -> None:
+    """These are the events of partition 1, with all that the real trigger tells. They were sent as
+    one; a slow machine may see the first of them before the others have come."""
+    batches = [each for each in journal if each["many"][0] in bodies]
+    assert [body for each in batches for body in each["many"]] == bodies
+    numbers = [event.sequence_number for each in batches for event in each["events"]]
+    assert numbers == [0, 1, 2]
+    for each in batches:
+        check_batch(each["events"], each["metadata"])
+
+
+def check_batch(events: list[Any], told: dict[str, Any]) -> None:
+    numbers = [event.sequence_number for event in events]
+    assert told["SequenceNumberArray"] == numbers
     assert told["OffsetArray"] == [str(event.offset) for event in events]
-    assert told["PartitionKeyArray"] == [None, None, None]
+    assert told["PartitionKeyArray"] == [None] * len(events)
     times = [datetime.fromisoformat(text) for text in told["EnqueuedTimeUtcArray"]]
     assert times == sorted(times)
     assert times == [event.enqueued_time for event in events]
-    assert told["PropertiesArray"] == [{"number": n, "kind": "test"} for n in range(3)]
-    assert [each["SequenceNumber"] for each in told["SystemPropertiesArray"]] == [0, 1, 2]
+    assert told["PropertiesArray"] == [{"number": n, "kind": "test"} for n in numbers]
+    assert [each["SequenceNumber"] for each in told["SystemPropertiesArray"]] == numbers
     context = told["PartitionContext"]
     assert (context["PartitionId"], context["EventHubName"]) == ("1", "telemetry")
     assert context["ConsumerGroup"] == "$Default"
