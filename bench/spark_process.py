@@ -1,4 +1,4 @@
-"""``python -m bench.spark_process ENGINE DATA OUTPUT``: the job, first cold and then warm.
+"""``python -m bench.spark_process ENGINE DATA OUTPUT [TURNS]``: the job, first cold and then warm.
 
 In a process of its own, so that memory and the JVM's state are those of one engine. Prints JSON.
 """
@@ -9,57 +9,61 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from datetime import date
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
-from bench import plain_json
+from bench.plain_json import PlainJsonEngine
 from bench.process_memory import cpu_seconds
+from spark_jobs.engine import Engine
 from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine
-from spark_jobs.job import Request, run
+from spark_jobs.job import Done, Request, run
 from spark_jobs.session import open_session
 from spark_jobs.shape import Shape
 from spark_jobs.sources import LocalFiles
 from spark_jobs.stores import LocalStore
+from spark_jobs.sums import NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Result = tuple[int, float]
-"""Records without copies, and their adjusted sum."""
+DIGITS = 9
 
 
-def main(engine: str, data: Path, output: Path) -> None:
-    spark = open_session()
+def main(engine: str, data: Path, output: Path, turns: int = 3) -> None:
+    """Session start is excluded; cold is a session's first job, warm the median of the others."""
+    spark = open_session(light=engine == "duckdb")
     spark.range(1).count()
-    job = _job(engine, spark, data)
+    made = _engine(engine, spark)
     seconds, cpu, results = [], [], []
-    for turn in range(2):
+    for turn in range(turns):
         started, used = time.perf_counter(), cpu_seconds(os.getpid())
-        results.append(job(output / str(turn)))
+        request = Request(Shape("Amount"), "bench", date(2017, 7, 1))
+        done = run(LocalFiles(str(data)), LocalStore(output / str(turn)), made, request)
         seconds.append(time.perf_counter() - started)
         cpu.append(cpu_seconds(os.getpid()) - used)
-    assert results[0] == results[1]
-    records, adjusted_sum = results[0]
-    found = {"cold": seconds[0], "warm": seconds[1], "cold_cpu": cpu[0], "warm_cpu": cpu[1]}
-    print(json.dumps({**found, "records": records, "sum": adjusted_sum}))
+        results.append(_result(done))
+    assert all(result == results[0] for result in results)
+    warm = {"warm": median(seconds[1:]), "warm_cpu": median(cpu[1:])} if turns > 1 else {}
+    print(json.dumps({"cold": seconds[0], "cold_cpu": cpu[0], **warm, "result": results[0]}))
 
 
-def _job(engine: str, spark: SparkSession, data: Path) -> Callable[[Path], Result]:
-    if engine == "plain_json":
-        return partial(plain_json.run, spark, data)
-    return partial(_trends, DuckDbEngine(spark) if engine == "duckdb" else SparkEngine(spark), data)
+def _engine(name: str, spark: SparkSession) -> Engine:
+    if name == "plain_json":
+        return PlainJsonEngine(spark)
+    return DuckDbEngine(spark) if name == "duckdb" else SparkEngine(spark)
 
 
-def _trends(engine: DuckDbEngine | SparkEngine, data: Path, output: Path) -> Result:
-    request = Request(Shape("Amount"), "bench", date(2017, 7, 1))
-    done = run(LocalFiles(str(data)), LocalStore(output), engine, request)
+def _result(done: Done) -> dict[str, Any]:
+    """Figures that all engines must agree in, whatever the order that they add in."""
     sums = list(done.totals.days.values())
-    return sum(s.records for s in sums), sum(s.adjusted_sum for s in sums)
+    entries = done.manifest.entries.values()
+    found = {name: float(f"{sum(getattr(s, name) for s in sums):.{DIGITS}g}") for name in NAMES}
+    hours = sum(len(hours) for hours in done.totals.hours.values())
+    return {**found, "hours": hours, "quarantined": sum(e.found.quarantined for e in entries)}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), *map(int, sys.argv[4:]))

@@ -4,6 +4,7 @@ spoils such files in reality: copies, records that come late, lines that are cut
 from __future__ import annotations
 
 import random
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,28 +12,40 @@ DAYS, FIRST_DAY = 4, datetime(2017, 5, 15, tzinfo=UTC)
 RECORD_BYTES = 572
 RESOURCE = "/SUBSCRIPTIONS/0/RESOURCEGROUPS/SHOP/PROVIDERS/MICROSOFT.INSIGHTS/COMPONENTS/APPI-SHOP"
 NAMES = ("ItemViewed", "CartUpdated", "SearchPerformed", "OrderPlaced", "OrderPaid", "LoginFailed")
+BASE_BYTES = 200_000_000
+OPERATION = re.compile(rb'"OperationId":"[0-9a-f]{8}')
 HUGE_SHARE = 0.25
 """Of all records in one file: hours are uneven."""
 
 
-def write_export(root: Path, size_bytes: int) -> int:
-    """Hourly files of some days; how many records they hold, copies included."""
+def write_export(root: Path, size_bytes: int) -> None:
+    """Hourly files of some days. What is large repeats itself with other operations."""
     rng = random.Random(5)
-    records = size_bytes // RECORD_BYTES
+    copies = max(round(size_bytes / BASE_BYTES), 1)
+    records = size_bytes // copies // RECORD_BYTES
     hours = DAYS * 24
-    written = 0
-    for hour in range(hours):
+    for number in range(hours):
         usual = int(records * (1 - HUGE_SHARE) / hours)
-        count = usual + (int(records * HUGE_SHARE) if hour == 12 else 0)
-        written += _write_hour(rng, root, FIRST_DAY + timedelta(hours=hour), count)
-    return written
+        count = usual + (int(records * HUGE_SHARE) if number == 12 else 0)
+        hour = FIRST_DAY + timedelta(hours=number)
+        _write_hour(_folder(root, hour), _hour(rng, hour, count), copies)
 
 
-def _write_hour(rng: random.Random, root: Path, hour: datetime, count: int) -> int:
-    folder = (
+def _folder(root: Path, hour: datetime) -> Path:
+    return (
         root / f"insights-logs-appevents/resourceId={RESOURCE}" / f"{hour:y=%Y/m=%m/d=%d/h=%H/m=00}"
     )
+
+
+def _write_hour(folder: Path, text: bytes, copies: int) -> None:
     folder.mkdir(parents=True)
+    with (folder / "PT1H.json").open("wb") as file:
+        for copy in range(copies):
+            file.write(OPERATION.sub(b'"OperationId":"%08x' % copy, text) if copy else text)
+            file.write(b"\n")
+
+
+def _hour(rng: random.Random, hour: datetime, count: int) -> bytes:
     operation, lines = "", []
     for number in range(count):
         operation = operation if number % 2 else f"{rng.getrandbits(128):032x}"
@@ -53,5 +66,4 @@ def _write_hour(rng: random.Random, root: Path, hour: datetime, count: int) -> i
         if number % 2_000 == 0:
             lines.append(lines[-1])
     lines.append(lines[0][: len(lines[0]) // 2] if lines else "")
-    (folder / "PT1H.json").write_text("\n".join(lines))
-    return len(lines) - 1
+    return "\n".join(lines).encode()

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
+FORMAT = 2
+"""Another one where partials of before cannot be read, or keys are made in another way."""
 BUCKETS = 8
 BLOCK_ROWS_MAX = 65_536
 SCHEMA = (

@@ -2,7 +2,7 @@
 
 What is not plainly a well-formed record of the usual types is left to ``shared.sampling``, line by
 line, so that both ways give the same: strictness here costs time at most. DuckDB's JSON reader is
-lenient (it takes NaN, and commas before a closing bracket): lines in which such a thing could hide
+lenient (it takes Inf, and commas before a closing bracket): lines in which such a thing could hide
 are left, too.
 """
 
@@ -15,69 +15,65 @@ from shared.sampling.diagnostic_export import (
     SAMPLE_RATE,
     TEMPLATES,
 )
+from shared.sampling.fields import DEPTH_MAX
 from shared.sampling.weights import ROUNDING, WEIGHT_MAX
+from spark_jobs.duck_arrow import DIGESTED
+from spark_jobs.duck_blocks import BUCKETS
 from spark_jobs.shape import ROLE, Shape
 
 NEEDED = (*KEY_COLUMNS, "SDKVersion", "records")
 """Of a line's columns; all that make up the natural key are among them."""
-TEXTS = ("OperationId", "ParentId", "Id", "SessionId", "UserId", "AppRoleName", "AppRoleInstance")
-COMMA_AT_END = r",\s*[}\]]"
-NO_NUMBER = r"[:\[,-]\s*(?:nan|inf)\s*[,}\]]"
-"""What DuckDB takes and a stricter reader does not."""
-NO_NUMBER_HINTS = (b":nan", b":inf")
+TEXTS = (
+    "OperationId", "ParentId", "Id", "SessionId", "UserId", "AppRoleName", "AppRoleInstance",
+    "SDKVersion", "Name", "Message",
+)  # fmt: skip
+_NO_NUMBER = r"-?(?i:nan|inf|infinity)\s*[,}\]]"
+LENIENT = (rf",\s*(?:[}}\]]|{_NO_NUMBER})", rf":\s*{_NO_NUMBER}", rf"\[\s*{_NO_NUMBER}")
+"""What DuckDB takes and a stricter reader does not; searches for one character first are fast."""
 DURATION = "DurationMs"
-LINE_LENGTH_MAX = 100_000
-"""Strict readers give up on deep nesting, which takes a long line."""
+MINUTE_LENGTH = len("2017-05-15T09:30")
 
 _NUMBER = r"-?\d{1,15}(?:\.\d{1,20})?(?:[eE][-+]?\d\d?)?"
-_TIME = (  # from 1970 on, when zones had begun to differ by quarters of hours
-    r'"(?:19[789]|2\d\d)\d-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{1,7}Z"'
-)
+_SECOND = r':[0-5]\d\.\d{1,7}Z"'
 _ENTRY = rf'"(?:[^"\\]|\\.)*":(?:{_NUMBER}|null)'
 _MEASUREMENTS = rf"\{{(?:{_ENTRY}(?:,{_ENTRY})*)?\}}"
 _RATE = r"\d{1,3}(?:\.\d{1,15})?"
 
 
-def may_hold_no_number(piece: bytes) -> bool:
-    """True where nan or inf could stand for a number; a quick look at many lines at once."""
-    return b'": ' in piece[:1_000] or any(hint in piece for hint in NO_NUMBER_HINTS)
+def lines_sql(shape: Shape, written: bool = False, careful: bool = False) -> str:
+    """From ``lines`` (line, number): a row of each line that may be read, in any order.
 
+    ``plain`` tells whether the rest of the row counts, ``ignored`` whether the line is of a table
+    without events. Two more things are for the caller to check: ``minute`` is that of the time, and
+    ``names`` a digest of those in Properties and Measurements, none of which may come twice.
 
-def lines_sql(shape: Shape, strict: bool, doubtful_numbers: bool = False) -> str:
-    """From ``lines`` (line, place) and ``places`` (place, late_before): a row a line.
-
-    ``plain`` tells whether the row is one; ``ignored`` whether it is of a table without events.
-    Lines that a strict reader has written need no look at what a lenient one may pass over.
+    Lines ``written`` by a strict reader need no look at what a lenient one may pass over. DuckDB
+    raises where a line is cut, unless it is ``careful`` and looks twice at each.
     """
-    good = "json_valid(line)"
-    if not strict:
-        good += f" and length(line) < {LINE_LENGTH_MAX}"
-        good += f" and not regexp_matches(line, {_text(COMMA_AT_END)})"
-    if doubtful_numbers:
-        good += f" and not regexp_matches(line, {_text(NO_NUMBER)})"
+    good = ["true"] if written else [_is_strict()]
+    good += ["json_valid(line)"] if careful else []
     structure = "{" + ",".join(f'"{name}":"JSON"' for name in NEEDED) + "}"
     kinds = " ".join(f"when '\"{t}\"' then '{kind}'" for t, kind in KINDS.items())
     others = ", ".join(f"'\"{table}\"'" for table in sorted(OTHER_TABLES))
     return f"""
 with parsed as (
-    select line, place,
-        unnest(json_transform(case when {good} then line end, '{structure}'))
-    from lines
+    select number, line, json_transform(line, '{structure}') as found
+    from lines where {" and ".join(good)}
+), columns as (
+    select number, line, found.* from parsed
 ), typed as (
     select *,
         case Type {kinds} end as kind,
         coalesce(Type in ({others}) and records is null, false) as ignored,
         coalesce(time, case when not contains(line, '"time"') then TimeGenerated end) as stamp,
-        try_cast(rtrim(substr(stamp, 2, 26), 'Z"') as timestamp) as moment,
         ItemCount::varchar as items,
         {_rate()} as rate_text,
         contains(lower(SDKVersion), 'otel')
             and regexp_matches(lower(SDKVersion->>'$'), '(^|:)otel') is true as open_telemetry
-    from parsed
+    from columns
 ), checked as (
     select *, kind is not null and ({_is_plain(shape)}) as plain,
-        case when items is null then null else try_cast(items as double) end as n,
-        100.0 / try_cast(rate_text as double) as by_rate
+        try_cast(items as double) as n, 100.0 / try_cast(rate_text as double) as by_rate
     from typed
 ), weighed as (
     select *,
@@ -86,26 +82,40 @@ with parsed as (
                 else greatest(n, by_rate) end
             else coalesce(n, 1.0) end as k,
         case when rate_text is not null then n is null or n = 1 or abs(n - by_rate) < {ROUNDING}
-            else not ((n is null or n = 1) and open_telemetry) end as known
+            else not ((n is null or n = 1) and open_telemetry) end as known,
+        hash({", ".join(f"json_keys({name})" for name in DIGESTED)}) as names,
+        {_key()} as key,
+        {op_sql("OperationId->>'$'")} as op
     from checked
 )
-select
-    weighed.place,
-    plain,
-    ignored,
-    case when not plain and not ignored then line end as line,
-    case when plain then epoch_us(moment) // 900000000 end as quarter,
-    case when plain then kind end as kind,
-    case when plain then {_name()} end as name,
-    case when plain then {_dims(shape)} end as dims,
-    case when plain then {_key()} end as key,
-    case when plain then coalesce(OperationId->>'$', '') end as op,
-    case when plain then k end as k,
-    case when plain then known and k <= {WEIGHT_MAX} end as trusted,
-    case when plain then coalesce(epoch_us(moment) < late_before, false) end as late,
-    case when plain then {_value(shape)} end as x
-from weighed join places on weighed.place = places.place
+select number, plain, ignored, names, kind, key, op, k, known and k <= {WEIGHT_MAX} as trusted,
+    substr(stamp, 2, {MINUTE_LENGTH}) as minute,
+    {_name()} as name,
+    {_dims(shape)} as dims,
+    {_value(shape)} as x,
+    {bucket_sql()} as bucket
+from weighed
 """
+
+
+def op_sql(operation_id: str) -> str:
+    """0 where there is none."""
+    return f"case when coalesce({operation_id}, '') = '' then 0 else hash({operation_id}) end"
+
+
+def bucket_sql() -> str:
+    """All records of an operation, and so all copies, share one."""
+    return f"(case when op = 0 then key else op end % {BUCKETS})::integer"
+
+
+def _is_strict() -> str:
+    """A line that is nested too deeply has as many brackets."""
+    brackets = "length(line) - length(translate(line, '[{', ''))"
+    return (
+        "(line like '{%}' or line like '{%}' || chr(13))"
+        + "".join(f" and not regexp_matches(line, {_text(pattern)})" for pattern in LENIENT)
+        + f" and (strlen(line) <= {2 * DEPTH_MAX} or {brackets} <= {DEPTH_MAX})"
+    )
 
 
 def _is_plain(shape: Shape) -> str:
@@ -119,13 +129,10 @@ def _is_plain(shape: Shape) -> str:
     return " and ".join(
         [
             *texts,
-            f"coalesce(regexp_full_match(stamp, {_text(_TIME)}), false)",
-            "moment is not null and records is null",
-            "(SDKVersion is null or SDKVersion like '\"%')",
-            "(case when kind = 'trace' then Name is null or Name like '\"%'"
-            " when kind = 'event' then coalesce(Name like '\"%' and Name != '\"\"', false)"
-            " else Name is null or Name like '\"%' end)",
-            "(Message is null or Message like '\"%')",
+            f"coalesce(regexp_full_match(substr(stamp, {MINUTE_LENGTH + 2}), {_text(_SECOND)}),"
+            " false)",
+            "records is null",
+            "(kind != 'event' or coalesce(Name != '\"\"', false))",
             r"(items is null or regexp_full_match(items, '[1-9]\d{0,14}'))",
             f"(DurationMs is null or regexp_full_match(DurationMs, {_text(_NUMBER)}))",
             f"(Measurements is null or regexp_full_match(Measurements, {_text(_MEASUREMENTS)}))",
@@ -196,10 +203,10 @@ def _value(shape: Shape) -> str:
 
 
 def _key() -> str:
-    """Equal for copies. Entries may come in any order: their texts are sorted."""
+    """Equal for copies. Entries may come in any order: the digests of their texts are added."""
     columns = [name for name in NEEDED if name not in ("Properties", "Measurements", "SDKVersion")]
     entries = [
-        f"list_sort(string_split(substr({name}, 3, length({name}) - 3), ',\"'))"
+        f"list_sum(list_transform(string_split({name}[3:-2], ',\"'), lambda text: hash(text)))"
         for name in ("Properties", "Measurements")
     ]
     return f"hash({', '.join([*columns, *entries])})"

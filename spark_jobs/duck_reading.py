@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from shared.sampling.diagnostic_export import is_diagnostic
+from shared.sampling.fields import loads
 from shared.sampling.model import Quarantined, Record
 from shared.sampling.records import parts_of, read_line
 from spark_jobs.cluster_files import plain_path
-from spark_jobs.duck_blocks import (
-    BUCKETS,
-    NAMES,
-    RECORD_COLUMNS,
-    Block,
-    batch,
-    batch_of_blocks,
+from spark_jobs.duck_arrow import (
+    DATES_MAX,
+    Line,
+    Minutes,
+    Names,
+    Piece,
+    as_lines,
+    late_before,
+    numbered,
+    rows_table,
+    split_lines,
+    text_lines,
+    without,
 )
-from spark_jobs.duck_lines import NEEDED, lines_sql, may_hold_no_number
+from spark_jobs.duck_blocks import BUCKETS, NAMES, RECORD_COLUMNS, Block, batch, batch_of_blocks
+from spark_jobs.duck_lines import NEEDED, bucket_sql, lines_sql, op_sql
 from spark_jobs.files import Chunk, SourceFile
-from spark_jobs.rows import LATE_AFTER, UNIX_START, Place, Reader, Row, quarantine_row
+from spark_jobs.rows import Place, Reader, Row, quarantine_row
 from spark_jobs.shape import Shape
 from spark_jobs.sources import Source, blocks_of
 
@@ -30,12 +37,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_BYTES = 32 << 20
-QUARTER = timedelta(minutes=15)
 QUARANTINE_ROWS = 1_000
-
-Line = tuple[bytes | str, int]
-Piece = tuple[bytes, int]
-"""Whole lines, and the number of their place."""
+SINGLE_ROWS = f"""
+select * exclude (op, bucket), op, {bucket_sql()} as bucket
+from (select * exclude op, {op_sql("op")} as op, 0 as bucket from rows)
+"""
 
 
 def connect() -> duckdb.DuckDBPyConnection:
@@ -93,22 +99,21 @@ class _Reading:
         self._shape = shape
         self._reader = Reader(shape)
         self._connection = connect()
-        self._plain: list[pa.Table] = []
-        self._rows: list[Row] = []
+        self._minutes = Minutes(self._reader)
+        self._names = Names()
+        self._blob_dates: list[str] = []
+        self._records: list[pa.Table] = []
         self._bad: list[Row] = []
 
     def add(self, pieces: Sequence[Piece], places: Sequence[Place]) -> Iterator[pa.RecordBatch]:
         """Lines that could not be read come at once, so that they need not be kept."""
-        numbers = any(may_hold_no_number(piece) for piece, _ in pieces)
-        yield from self.add_lines(*split_lines(pieces), places, numbers)
+        yield from self.add_lines(*split_lines(pieces), places)
 
     def add_lines(
-        self, lines: pa.Table, doubtful: list[Line], places: Sequence[Place], numbers: bool = True
+        self, lines: pa.Table, doubtful: list[Line], places: Sequence[Place]
     ) -> Iterator[pa.RecordBatch]:
-        """``numbers`` is False where no line can hold what is no number."""
-        found = self._parse(lines, places, lines_sql(self._shape, False, numbers))
-        left = found.filter(found["line"].is_valid())
-        singly = doubtful + _lines(left)
+        left = self._parse(lines, places)
+        singly = doubtful + as_lines(left)
         self._read_singly([(line, places[number]) for line, number in singly])
         yield from self._quarantined(QUARANTINE_ROWS)
 
@@ -116,24 +121,53 @@ class _Reading:
         yield from self._quarantined(1)
         yield from batch_of_blocks(self._blocks())
 
-    def _parse(self, lines: pa.Table, places: Sequence[Place], sql: str) -> pa.Table:
-        """Keep what is plain; the rest is returned, with its line where it is to be read singly."""
-        self._connection.register("lines", lines)
-        self._connection.register("places", places_table(places))
-        found = self._connection.sql(sql).to_arrow_table()
-        plain = found.filter(found["plain"])
-        if plain.num_rows:
-            self._plain.append(
-                self._dated(plain.drop_columns(["plain", "ignored", "line"]), places)
-            )
-        return found.filter(_not(found["plain"]))
+    def _parse(self, lines: pa.Table, places: Sequence[Place], written: bool = False) -> pa.Table:
+        """Keep what is plain; the lines that are to be read singly are returned."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-    def _dated(self, plain: pa.Table, places: Sequence[Place]) -> pa.Table:
-        """With blob date and event date instead of place and quarter."""
-        self._connection.register("plain", plain)
-        self._connection.register("dates", dates_table(plain["quarter"], self._reader))
-        self._connection.register("places", places_table(places))
-        return self._connection.sql(DATED).to_arrow_table()
+        found = self._query(lines, written)
+        dates, hours = self._minutes.of(found["minute"])
+        repeated = self._names.repeated(found["names"], found["number"], lines["line"])
+        good = pc.and_(found["plain"], dates.is_valid())
+        if repeated:
+            values = pa.array(repeated, pa.uint64())
+            good = pc.and_(good, pc.invert(pc.is_in(found["names"], value_set=values)))
+        place = lines["place"].take(found["number"])
+        records = found.drop_columns(["plain", "ignored", "names", "minute"])
+        self._keep(records.append_column("hour", hours), place, dates, places, good)
+        done = found["number"].filter(pc.or_(good, found["ignored"]))
+        return without(lines, pc.is_in(lines["number"], value_set=done.combine_chunks()))
+
+    def _query(self, lines: pa.Table, written: bool) -> pa.Table:
+        import duckdb
+
+        self._connection.register("lines", lines.select(["line", "number"]))
+        try:
+            return self._connection.sql(lines_sql(self._shape, written)).to_arrow_table()
+        except duckdb.InvalidInputException:  # a line is cut where it looks whole
+            sql = lines_sql(self._shape, written, careful=True)
+            return self._connection.sql(sql).to_arrow_table()
+
+    def _keep(
+        self, records: pa.Table, place: Any, dates: Any, places: Sequence[Place], good: Any
+    ) -> None:
+        """``group`` is a number for blob date, event date and bucket."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        late = pc.less(records["hour"], late_before(places).take(place.combine_chunks()))
+        blob_dates = pa.array([self._blob_date(one.blob_date) for one in places], pa.int64())
+        group = pc.add(pc.multiply(blob_dates.take(place.combine_chunks()), DATES_MAX), dates)
+        group = pc.add(pc.multiply(group, BUCKETS), records["bucket"])
+        columns = {name: records[name] for name in RECORD_COLUMNS if name != "late"}
+        table = pa.table({"group": group, "late": late, **columns})
+        self._records.append(table if pc.all(good).as_py() else table.filter(good))
+
+    def _blob_date(self, blob_date: str) -> int:
+        if blob_date not in self._blob_dates:
+            self._blob_dates.append(blob_date)
+        return self._blob_dates.index(blob_date)
 
     def _read_singly(self, lines: Sequence[tuple[bytes | str, Place]]) -> None:
         """By the reference; what it reads well is written again and goes the way of plain lines.
@@ -157,10 +191,17 @@ class _Reading:
         import pyarrow as pa
 
         numbers = pa.array(range(len(again)), pa.int32())
-        lines = pa.table({"line": pa.array([line for line, _, _ in again]), "place": numbers})
+        lines = numbered(pa.array([line for line, _, _ in again]), numbers)
         places = [place for _, place, _ in again]
-        left = self._parse(lines, places, lines_sql(self._shape, strict=True))
-        self._rows += [again[number][2] for number in left["place"].to_pylist()]
+        left = self._parse(lines, places, written=True)["number"].to_pylist()
+        if not left:
+            return
+        rows = [again[number][2] for number in left]
+        self._connection.register("rows", rows_table(rows))
+        records = self._connection.sql(SINGLE_ROWS).to_arrow_table()
+        dates = pa.array([self._minutes.number_of(str(row.event_date)) for row in rows])
+        place = pa.chunked_array([pa.array(left)])
+        self._keep(records, place, dates, places, pa.array([True] * len(rows)))
 
     def _quarantined(self, at_least: int) -> Iterator[pa.RecordBatch]:
         if len(self._bad) >= at_least:
@@ -169,123 +210,26 @@ class _Reading:
 
     def _blocks(self) -> Iterator[Block]:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        tables = [*self._plain, rows_table(self._rows)]
-        self._connection.register("found", pa.concat_tables(tables, promote_options="permissive"))
-        compact = self._connection.sql(COMPACT).to_arrow_table()
-        counts = compact.group_by(list(BLOCK_KEYS), use_threads=False).aggregate(
-            [([], "count_all")]
-        )
+        if not self._records:
+            return
+        records = pa.concat_tables(self._records, promote_options="permissive").combine_chunks()
+        records = records.take(pc.sort_indices(records["group"]))
         start = 0
-        for row in sorted(counts.to_pylist(), key=lambda row: [row[name] for name in BLOCK_KEYS]):
-            part = compact.slice(start, row["count_all"])
-            start += row["count_all"]
-            records = part.drop_columns(list(BLOCK_KEYS))
-            yield Block(row["blob_date"], row["event_date"], row["bucket"], records)
-
-
-BLOCK_KEYS = ("blob_date", "event_date", "bucket")
-DATED = """
-select blob_date, event_date, plain.quarter // 4 as hour, kind, name, dims, key, op, k, trusted,
-    late, x
-from plain join places using (place) join dates using (quarter)
-"""
-COMPACT = f"""
-select blob_date, event_date,
-    (case when op = '' then key else hash(op) end % {BUCKETS})::integer as bucket,
-    hour::integer as hour, kind, name, dims, key,
-    case when op = '' then 0 else hash(op) end as op, k, trusted, late, x
-from found order by blob_date, event_date, bucket
-"""
-
-
-def split_lines(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Line]]:
-    """A table of lines with the number of their place, and apart those that are no UTF-8."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    arrays, numbers = [], []
-    for piece, number in pieces:
-        lines = pc.split_pattern(pa.array([piece], pa.binary()), b"\n").flatten()
-        arrays.append(lines)
-        numbers.append(pa.repeat(pa.scalar(number, pa.int32()), len(lines)))
-    return text_lines(pa.chunked_array(arrays), pa.chunked_array(numbers))
-
-
-def text_lines(lines: Any, places: Any) -> tuple[pa.Table, list[Line]]:
-    """As ``split_lines``, from arrays of lines and numbers."""
-    import pyarrow as pa
-
-    try:
-        return pa.table({"line": lines.cast(pa.string()), "place": places}), []
-    except pa.ArrowInvalid:
-        good = pa.array([_is_text(line) for line in lines.to_pylist()])
-        left = pa.table({"line": lines, "place": places}).filter(_not(good))
-        bad = _lines(left)
-        text = lines.filter(good).cast(pa.string())
-        return pa.table({"line": text, "place": places.filter(good)}), bad
-
-
-def _lines(table: pa.Table) -> list[Line]:
-    return list(zip(table["line"].to_pylist(), table["place"].to_pylist(), strict=True))
-
-
-def places_table(places: Sequence[Place]) -> pa.Table:
-    """``late_before`` is in microseconds; null where the path tells no hour."""
-    import pyarrow as pa
-
-    return pa.table(
-        {
-            "place": pa.array(range(len(places)), pa.int32()),
-            "blob_date": pa.array([place.blob_date for place in places], pa.string()),
-            "late_before": pa.array(
-                [
-                    None
-                    if place.hour is None
-                    else (place.hour - LATE_AFTER - UNIX_START) // timedelta(microseconds=1)
-                    for place in places
-                ],
-                pa.int64(),
-            ),
-        }
-    )
-
-
-def dates_table(quarters: Any, reader: Reader) -> pa.Table:
-    """The reader's date of each quarter of an hour since 1970."""
-    import pyarrow as pa
-
-    distinct = quarters.unique()
-    dates = [reader.date_of(UNIX_START + number * QUARTER) for number in distinct.to_pylist()]
-    return pa.table({"quarter": distinct, "event_date": pa.array(dates, pa.string())})
-
-
-def rows_table(rows: Sequence[Row]) -> pa.Table:
-    import pyarrow as pa
-
-    types = {
-        "hour": pa.int64(),
-        "dims": pa.list_(pa.string()),
-        "key": pa.uint64(),
-        "k": pa.float64(),
-        "trusted": pa.bool_(),
-        "late": pa.bool_(),
-        "x": pa.float64(),
-    }
-    columns = {
-        name: pa.array([_compact(row, name) for row in rows], types.get(name, pa.string()))
-        for name in ("blob_date", "event_date", *RECORD_COLUMNS)
-    }
-    return pa.table(columns)
-
-
-def _compact(row: Row, name: str) -> Any:
-    return int(str(row.key)[:16], 16) if name == "key" else getattr(row, name)
+        for found in pc.value_counts(records["group"]).to_pylist():
+            group, count = found["values"], found["counts"]
+            blob_date, event_date = divmod(group // BUCKETS, DATES_MAX)
+            part = records.slice(start, count).drop_columns(["group"])
+            yield Block(
+                self._blob_dates[blob_date], self._minutes.dates[event_date], group % BUCKETS, part
+            )
+            start += count
 
 
 def _parts(line: bytes | str) -> list[Any]:
     text = line.decode("utf-8-sig") if isinstance(line, bytes) else line.removeprefix("\ufeff")
-    return parts_of(json.loads(text))
+    return parts_of(loads(text))
 
 
 def _written(part: Any) -> str:
@@ -293,17 +237,3 @@ def _written(part: Any) -> str:
     if not is_diagnostic(part):
         return ""
     return json.dumps({name: part[name] for name in NEEDED if name in part})
-
-
-def _is_text(line: bytes) -> bool:
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _not(mask: Any) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.invert(mask)

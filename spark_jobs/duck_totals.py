@@ -21,7 +21,7 @@ SCHEMA = ", ".join(
     ["event_date string, hour long, kind string, name string, dims array<string>"]
     + [f"{name} {'long' if name in COUNTS else 'double'}" for name in NAMES]
 )
-"""Sums of a day where ``hour`` is null; of an hour only records and weight_sum."""
+"""Shares of a day where ``hour`` is null, all other sums of an hour."""
 
 STEPS = (
     """
@@ -62,26 +62,19 @@ union all
 select series, k * (k - 1) as c, k * (k - 1) * coalesce(x, 0) * coalesce(x, 0) as t
 from records where k > 1 and op = 0
 """
-DAYS = f"""
-with plain as (
-    select series, count(*) as records, sum(copies)::bigint as duplicates,
-        count(*) filter (late) as late, count(*) filter (not trusted) as doubtful,
-        count(x) as valued, sum(coalesce(x, 0)) as raw_sum, sum(k) as weight_sum,
-        sum(k * k) as weight_square_sum, max(k) as weight_max,
-        sum(k * coalesce(x, 0)) as adjusted_sum, sum(k * (k - 1)) as count_variance,
-        sum(k * (k - 1) * coalesce(x, 0) * coalesce(x, 0)) as sum_variance
-    from records group by series
-), shares as (
-    select series, sum(c) as count_shares, sum(t) as sum_shares,
-        sum(c * c) as count_share_squares, sum(t * t) as sum_share_squares
-    from ({SHARES}) group by series
-)
-select event_date, null::bigint as hour, kind, name, dims, columns(* exclude (
-    event_date, kind, name, dims, series))
-from plain join series using (series) left join shares using (series)
+BY_DAY = f"""
+select event_date, kind, name, dims, sum(c) as count_shares, sum(t) as sum_shares,
+    sum(c * c) as count_share_squares, sum(t * t) as sum_share_squares
+from ({SHARES}) join series using (series) group by all
 """
-HOURS = """
-select event_date, hour::bigint as hour, kind, name, dims, count(*) as records, sum(k) as weight_sum
+BY_HOUR = """
+select event_date, hour::bigint as hour, kind, name, dims,
+    count(*) as records, sum(copies)::bigint as duplicates,
+    count(*) filter (late) as late, count(*) filter (not trusted) as doubtful,
+    count(x) as valued, sum(coalesce(x, 0)) as raw_sum, sum(k) as weight_sum,
+    sum(k * k) as weight_square_sum, max(k) as weight_max,
+    sum(k * coalesce(x, 0)) as adjusted_sum, sum(k * (k - 1)) as count_variance,
+    sum(k * (k - 1) * coalesce(x, 0) * coalesce(x, 0)) as sum_variance
 from records join series using (series) group by all
 """
 
@@ -99,7 +92,6 @@ def totals(blocks: Sequence[tuple[str, Any]]) -> pa.Table:
     connection.register("found", pa.concat_tables(tables, promote_options="permissive"))
     for step in STEPS:
         connection.execute(step)
-    days = connection.sql(DAYS).to_arrow_table()
-    hours = connection.sql(HOURS).to_arrow_table()
-    found = pa.concat_tables([days, hours], promote_options="permissive")
+    sums = [connection.sql(sql).to_arrow_table() for sql in (BY_HOUR, BY_DAY)]
+    found = pa.concat_tables(sums, promote_options="permissive")
     return found.select([part.split()[0] for part in SCHEMA.split(", ")])

@@ -7,14 +7,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs import duck_blocks, duck_totals
-from spark_jobs.cluster_files import ClusterFiles
+from spark_jobs import duck_blocks, duck_totals, extraction
+from spark_jobs.duck_reading import read_chunks, read_lines
 from spark_jobs.engine import Extracted, Totals
-from spark_jobs.engine_spark import described, totals_of, write_quarantine
-from spark_jobs.files import Chunk, SourceFile, spread
+from spark_jobs.engine_spark import totals_of
+from spark_jobs.files import SourceFile
 from spark_jobs.shape import Shape
 from spark_jobs.sources import Source
 
@@ -31,10 +32,15 @@ BATCH_BLOCKS = "64"
 
 
 class DuckDbEngine:
-    name = "duckdb"
-
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+
+    @property
+    def name(self) -> str:
+        """With what hashes and blocks depend on: others cannot be put together with them."""
+        import duckdb
+
+        return f"duckdb-{duck_blocks.FORMAT}.{duckdb.__version__.partition('.')[0]}"
 
     def extract(
         self,
@@ -44,17 +50,11 @@ class DuckDbEngine:
         folder: str,
         quarantine: str,
     ) -> Extracted:
-        if isinstance(source, ClusterFiles):
-            blocks = source.lines(files).mapInArrow(reading_lines(shape), duck_blocks.SCHEMA)
-        else:
-            tasks = spread(files, self._spark.sparkContext.defaultParallelism)
-            work = self._spark.range(0, len(tasks), 1, len(tasks))
-            blocks = work.mapInArrow(reading(source, tasks, shape), duck_blocks.SCHEMA)
-        blocks.write.partitionBy("blob_date").option("compression", "none").parquet(folder)
-        rows = self._spark.read.schema(duck_blocks.SCHEMA).parquet(folder)
-        found = described(rows, "coalesce(records, 0)", files)
-        write_quarantine(rows, found, quarantine)
-        return found
+        chunks, lines = partial(read_chunks, shape=shape), partial(read_lines, shape=shape)
+        blocks = extraction.read(self._spark, source, files, chunks, lines, duck_blocks.SCHEMA)
+        return extraction.write(
+            blocks, "coalesce(records, 0)", files, folder, quarantine, compression="none"
+        )
 
     def total(self, partials: Mapping[str, str], event_dates: Collection[str]) -> Totals:
         if not partials or not event_dates:
@@ -73,34 +73,6 @@ class DuckDbEngine:
         finally:
             self._spark.conf.set(BATCH_SETTING, usual)
         return totals_of([row.asDict() for row in found])
-
-
-def reading(
-    source: Source, tasks: Sequence[Sequence[Chunk]], shape: Shape
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does: its number → blocks of all its chunks' records."""
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from spark_jobs.duck_reading import read_chunks
-
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from read_chunks(source, tasks[number], shape)
-
-    return read
-
-
-def reading_lines(
-    shape: Shape,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does with lines that Spark has read: path and line → blocks."""
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from spark_jobs.duck_reading import read_lines
-
-        yield from read_lines(batches, shape)
-
-    return read
 
 
 def totalling(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,11 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Options, now: datetime) -> job.Done:
-    controls = read_controls(options.control, open_session) if options.control else {}
+    engine = _engine(options)
+    session = partial(open_session, light=engine is DuckDbEngine)
+    controls = read_controls(options.control, session) if options.control else {}
     tables = open_tables(options.tables, os.environ) if options.tables else None
-    source = source_of(options.input, open_session, os.environ.get(CONNECTION_STRING, ""))
+    source = source_of(options.input, session, os.environ.get(CONNECTION_STRING, ""))
     _look_at(source, options.input)
-    store = store_of(options.output, open_session)
+    store = store_of(options.output, session)
     request = job.Request(
         shape=options.shape,
         run_id=new_run_id(now),
@@ -69,10 +72,10 @@ def _run(options: Options, now: datetime) -> job.Done:
         for name, content in pictures(shown).items():
             store.write(f"{folder}/pictures/{name}", content)
 
-    spark = open_session()
+    spark = session()
     with progress(spark, _range(options)):
         report = draw if options.pictures else None
-        done = job.run(source, store, _engine(options, spark), request, report)
+        done = job.run(source, store, engine(spark), request, report)
     if tables is not None:
         _write_tables(options, tables, done)
     return done
@@ -111,10 +114,10 @@ def _is_chosen(options: Options, trend: Trend) -> bool:
     return not options.events or trend.event in options.events
 
 
-def _engine(options: Options, spark: SparkSession) -> Engine:
+def _engine(options: Options) -> Callable[[SparkSession], Engine]:
     if options.engine == "spark" or (options.engine == "auto" and not find_spec("duckdb")):
-        return SparkEngine(spark)
-    return DuckDbEngine(spark)
+        return SparkEngine
+    return DuckDbEngine
 
 
 def _tell(options: Options, done: job.Done) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from heapq import heappop, heappush
 from itertools import pairwise
 
 UNDATED = "undated"
@@ -92,28 +91,40 @@ def chosen(files: Iterable[SourceFile], since: date | None, until: date | None) 
 def spread(files: Sequence[SourceFile], cores: int) -> list[list[Chunk]]:
     """The work of each task: about equally many bytes, however uneven the files are.
 
-    Huge files are cut, small ones put together: the largest piece left goes to the task that has
-    least. A task keeps the order of files, so that a file's pieces stay together.
+    All files one behind the other are cut into as many equal parts as there are tasks. A file that
+    cannot be cut goes where most of it would lie. Neighbours share a task, so that what a task
+    reads has few dates. The longest tasks come first.
     """
-    total = sum(file.size_bytes for file in files)
-    share = total // max(cores * TASKS_PER_CORE, 1) + 1
-    size = min(max(share, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
-    chunks = [chunk for file in files for chunk in _cut(file, size)]
-    cost = sum(chunk.cost_bytes for chunk in chunks)
-    tasks: list[list[Chunk]] = [[] for _ in range(max(-(-cost // (size + FILE_COST_BYTES)), 1))]
-    loads = [(0, number) for number in range(len(tasks))]
-    for chunk in sorted(chunks, key=lambda chunk: -chunk.cost_bytes):
-        load, number = heappop(loads)
-        tasks[number].append(chunk)
-        heappush(loads, (load + chunk.cost_bytes, number))
-    return [
-        sorted(task, key=lambda chunk: (chunk.file.path, chunk.start)) for task in tasks if task
+    cost = sum(file.size_bytes + FILE_COST_BYTES for file in files)
+    size = min(max(cost // (cores * TASKS_PER_CORE), CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
+    count = max(round(cost / size), 1)
+    tasks: list[list[Chunk]] = [[] for _ in range(count)]
+    at = 0
+    for file in files:
+        if file.splittable:
+            for number, chunk in _cut(file, at, cost, count):
+                tasks[number].append(chunk)
+        else:
+            middle = at + (file.size_bytes + FILE_COST_BYTES) // 2
+            tasks[middle * count // cost].append(Chunk(file, 0, file.size_bytes))
+        at += file.size_bytes + FILE_COST_BYTES
+    return sorted(filter(None, tasks), key=_cost, reverse=True)
+
+
+def _cost(task: Sequence[Chunk]) -> int:
+    return sum(chunk.cost_bytes for chunk in task)
+
+
+def _cut(file: SourceFile, at: int, cost: int, count: int) -> Iterator[tuple[int, Chunk]]:
+    """Numbers of tasks, and the pieces that they read of a file that begins ``at`` so much cost.
+
+    What opening costs comes first. A short rest at either end goes with its neighbour.
+    """
+    first = at + FILE_COST_BYTES
+    last = first + file.size_bytes
+    edges = [
+        cost * number // count for number in range(first * count // cost, last * count // cost + 1)
     ]
-
-
-def _cut(file: SourceFile, size: int) -> list[Chunk]:
-    if not file.splittable:
-        return [Chunk(file, 0, file.size_bytes)]
-    pieces = max(-(-file.size_bytes // size), 1)
-    ends = [file.size_bytes * piece // pieces for piece in range(pieces + 1)]
-    return [Chunk(file, start, end) for start, end in pairwise(ends)]
+    cuts = [e - first for e in edges if first + FILE_COST_BYTES < e < last - FILE_COST_BYTES]
+    for start, end in pairwise([0, *cuts, file.size_bytes]):
+        yield min((first + (start + end) // 2) * count // cost, count - 1), Chunk(file, start, end)

@@ -31,12 +31,17 @@ LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
 }
+JAVA_OPTIONS = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+LIGHT_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+"""To optimize its code costs a JVM that only hands blocks on more than it ever saves."""
 
 
-def open_session() -> SparkSession:
-    """Raises JobError with what to install where something is missing."""
+def open_session(light: bool = False) -> SparkSession:
+    """``light`` where other than Spark's own operators do the work, on this machine.
+
+    Raises JobError with what to install where something is missing.
+    """
     _find_java()
     try:
         from pyspark import SparkConf, SparkContext
@@ -53,7 +58,9 @@ def open_session() -> SparkSession:
     configuration = SparkConf()
     master = configuration.get("spark.master") or "local[*]"
     local = master.startswith("local")
-    for name, value in {**SETTINGS, **(LOCAL_SETTINGS if local else {})}.items():
+    java = f"{JAVA_OPTIONS} {LIGHT_JAVA_OPTIONS}" if light else JAVA_OPTIONS
+    here = {**LOCAL_SETTINGS, "spark.driver.extraJavaOptions": java} if local else {}
+    for name, value in {**SETTINGS, **here}.items():
         configuration.setIfMissing(name, value)
     if local:  # tasks run with the interpreter and the packages that this process has
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from shared.sampling.fields import DEPTH_MAX
 from tests.spark.telemetry import pack, put
 
 START = datetime(2017, 5, 14, 20, tzinfo=UTC)
@@ -61,6 +62,8 @@ def _line(rng: random.Random, hour: datetime) -> str | bytes:
         return json.dumps({"records": [_record(rng, hour), rng.choice(ODD), _record(rng, hour)]})
     if kind < 0.85:
         return json.dumps(_classic(rng))
+    if kind < 0.92:
+        return _disputed(rng, _written(rng, record))
     return _damaged(rng, _written(rng, record))
 
 
@@ -150,6 +153,25 @@ def _classic(rng: random.Random) -> dict[str, Any]:
             "custom": {"dimensions": [{"tenant": "t1"}], "metrics": [{"Amount": {"value": 2.0}}]},
         },
     }
+
+
+def _disputed(rng: random.Random, line: str) -> str:
+    """What readers of JSON differ about: numbers that are none, names twice, depth."""
+    number = rng.choice(["nan", "NaN", "-inf", "Infinity", "-Infinity", "INF", "iNf", "-NAN", "7"])
+    depth = rng.choice([3, DEPTH_MAX - 1, DEPTH_MAX, DEPTH_MAX + 1])
+    inner = '{"a":' * depth
+    found = [
+        line.replace("{", f'{{"Unread":{number},', 1),
+        line.replace("{", f'{{"Unread":[{number}],', 1),
+        line.replace("{", f'{{"Unread":[1, {number} ],', 1),
+        line.replace("{", f'{{"Unread":{"[" * depth}{"]" * depth},', 1),
+        line.replace("{", "{" + f'"Unread":{inner}1{"}" * depth},', 1),
+        line.replace("{", '{"Name":"First","ItemCount":5,', 1),
+        line.replace('{"tenant"', '{"tenant":"t1","tenant"', 1),
+        line.replace('"Amount"', '"Amount":1,"Amount"', 1),
+        line.replace('"Amount"', '"Amount":2.5, "amount":3, "Amount"', 1),
+    ]
+    return rng.choice(found)
 
 
 def _damaged(rng: random.Random, line: str) -> str | bytes:

@@ -55,6 +55,15 @@ def test_work_is_even_and_every_byte_is_read_once(sizes: list[int], cores: int) 
         assert len(tasks) >= cores
 
 
+@pytest.mark.parametrize("cores", [2, 8, 64])
+def test_many_tiny_hours_and_a_huge_one_keep_all_cores_equally_busy(cores: int) -> None:
+    found = [SourceFile(f"{n:04}.json", 20_000 + n) for n in range(2_000)]
+    found.insert(700, SourceFile("0700-huge.json", 3 << 30))
+    costs = [sum(chunk.cost_bytes for chunk in task) for task in spread(found, cores)]
+    assert max(costs) < 1.1 * min(costs)
+    assert len(costs) >= cores * files.TASKS_PER_CORE
+
+
 def test_packed_files_are_not_cut() -> None:
     ((chunk,),) = spread([SourceFile("a.json.gz", 1 << 30)], 1)
     assert (chunk.start, chunk.end) == (0, 1 << 30)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.sampling.fields import DEPTH_MAX
 from shared.sampling.model import Ignored, Kind, Outcome, Quarantined, Reason, Record, WeightSource
 from shared.sampling.records import TEXT_MAX, read_line, read_lines
 from shared.sampling.weights import weigh
@@ -213,10 +214,27 @@ def test_no_value_of_a_column_raises(column: str, value: Any) -> None:
     assert isinstance(outcome, Record | Quarantined)
 
 
-@pytest.mark.parametrize("depth", [100, 900, 960, 990, 2000])
-def test_a_line_nested_too_deeply_raises_nothing(depth: int) -> None:
-    deep = json.dumps(EVENT).replace("}}", ', "deep": ' + "[" * depth + "]" * depth + "}}")
-    assert len(list(read_line(deep))) == 1
+@pytest.mark.parametrize(
+    ("depth", "outcome"),
+    [
+        (DEPTH_MAX - 2, Record),  # the list lies within two objects
+        (DEPTH_MAX - 1, Quarantined),
+        (960, Quarantined),
+        (990, Quarantined),
+        (2000, Quarantined),
+    ],
+)
+def test_a_line_nested_too_deeply_is_quarantined(depth: int, outcome: type) -> None:
+    deep = json.dumps(EVENT).replace("}}", '}, "deep": {"a": ' + "[" * depth + "]" * depth + "}}")
+    (found,) = read_line(deep)
+    assert isinstance(found, outcome)
+
+
+def test_of_a_name_that_an_object_has_twice_the_first_counts() -> None:
+    line = json.dumps(EVENT).replace('"ItemCount": 2', '"ItemCount": 2, "ItemCount": 9')
+    (found,) = read_line(line.replace('{"PointCount"', '{"PointCount": 7, "PointCount"'))
+    assert isinstance(found, Record)
+    assert (found.weight.value, found.measurements) == (2, {"PointCount": 7})
 
 
 @given(st.integers(min_value=0, max_value=149))

@@ -1,0 +1,203 @@
+"""Tables that go into DuckDB and come out of it, while lines are read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from spark_jobs.duck_blocks import RECORD_COLUMNS
+from spark_jobs.rows import LATE_AFTER, UNIX_START, Place, Reader, Row
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Line = tuple[bytes | str, int]
+Piece = tuple[bytes, int]
+"""Whole lines, and the number of their place."""
+
+DIGESTED = ("Properties", "Measurements")
+DATES_MAX = 1 << 20
+KNOWN_MAX = 100_000
+HOUR_SECONDS = 3_600
+NEVER = -(1 << 31)
+_MINUTE = re.compile(  # from 1970 on, when zones had begun to differ by quarters of hours
+    r"(?:19[789]|2\d\d)\d-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d", re.ASCII
+)
+
+
+def split_lines(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Line]]:
+    """A table of lines with the number of their place, and apart those that are no UTF-8."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    arrays, numbers = [], []
+    for piece, number in pieces:
+        lines = pc.split_pattern(pa.array([piece], pa.binary()), b"\n").flatten()
+        arrays.append(lines)
+        numbers.append(pa.repeat(pa.scalar(number, pa.int32()), len(lines)))
+    return text_lines(pa.chunked_array(arrays), pa.chunked_array(numbers))
+
+
+def text_lines(lines: Any, places: Any) -> tuple[pa.Table, list[Line]]:
+    """As ``split_lines``, from arrays of lines and numbers."""
+    import pyarrow as pa
+
+    try:
+        return numbered(lines.cast(pa.string()), places), []
+    except pa.ArrowInvalid:
+        good = pa.array([_is_text(line) for line in lines.to_pylist()])
+        bad = without(numbered(lines, places), good)
+        return numbered(lines.filter(good).cast(pa.string()), places.filter(good)), as_lines(bad)
+
+
+def numbered(lines: Any, places: Any) -> pa.Table:
+    """With their ``number``, from 0 on."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ones = pa.repeat(pa.scalar(1, pa.int64()), len(lines))
+    numbers = pc.subtract(pc.cumulative_sum(ones), 1)
+    return pa.table({"line": lines, "place": places, "number": numbers})
+
+
+def as_lines(table: pa.Table) -> list[Line]:
+    return list(zip(table["line"].to_pylist(), table["place"].to_pylist(), strict=True))
+
+
+def without(table: pa.Table, mask: Any) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return table.filter(pc.invert(mask))
+
+
+@dataclass(slots=True)
+class Minutes:
+    """What follows from the minute of a record's time, for each once: ``2017-05-15T09:30``."""
+
+    reader: Reader
+    dates: list[str] = field(default_factory=list)
+    _known: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+
+    def of(self, minutes: Any) -> tuple[Any, Any]:
+        """Number of the date and hour since 1970 of each; both null where it is no time."""
+        import pyarrow as pa
+
+        encoded = minutes.combine_chunks().dictionary_encode()
+        if len(self._known) > KNOWN_MAX:
+            self._known.clear()
+        found = [self._of(minute) for minute in encoded.dictionary.to_pylist()]
+        dates = pa.array([date for date, _ in found], pa.int64()).take(encoded.indices)
+        return dates, pa.array([hour for _, hour in found], pa.int64()).take(encoded.indices)
+
+    def number_of(self, date: str) -> int:
+        if date not in self.dates:
+            self.dates.append(date)
+        return self.dates.index(date)
+
+    def _of(self, minute: str) -> tuple[int | None, int | None]:
+        if minute not in self._known:
+            self._known[minute] = self._read(minute)
+        return self._known[minute]
+
+    def _read(self, minute: str) -> tuple[int | None, int | None]:
+        if not _MINUTE.fullmatch(minute):
+            return None, None
+        try:
+            time = datetime.fromisoformat(f"{minute}:00+00:00")
+        except ValueError:
+            return None, None
+        hour = int((time - UNIX_START).total_seconds()) // HOUR_SECONDS
+        return self.number_of(self.reader.date_of(time)), hour
+
+
+@dataclass(slots=True)
+class Names:
+    """Which lines have no name twice in an object, by a digest of their names."""
+
+    _single: set[int] = field(default_factory=set)
+    _double: set[int] = field(default_factory=set)
+
+    def repeated(self, digests: Any, numbers: Any, lines: Any) -> list[int]:
+        """Of these digests those of lines with a name twice; of each new one a line is read."""
+        import pyarrow as pa
+
+        table = pa.table({"names": digests, "number": numbers})
+        firsts = table.group_by("names", use_threads=False).aggregate([("number", "min")])
+        found = list(
+            zip(firsts["names"].to_pylist(), firsts["number_min"].to_pylist(), strict=True)
+        )
+        if len(self._single) + len(self._double) > KNOWN_MAX:
+            self._single.clear()
+            self._double.clear()
+        for digest, number in found:
+            if digest not in self._single and digest not in self._double:
+                seen = self._double if _has_name_twice(lines[number].as_py()) else self._single
+                seen.add(digest)
+        return [digest for digest, _ in found if digest in self._double]
+
+
+class _Repeating(dict[str, Any]):
+    """An object that had a name twice; its first entries."""
+
+
+def _has_name_twice(line: str) -> bool:
+    """In one of the objects that the digest is of."""
+
+    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(reversed(pairs))
+        return found if len(found) == len(pairs) else _Repeating(found)
+
+    decoded = json.loads(line, object_pairs_hook=look)
+    return any(isinstance(decoded.get(name), _Repeating) for name in DIGESTED)
+
+
+def late_before(places: Sequence[Place]) -> pa.Array:
+    """Hours since 1970 before which a record is late; long ago where the path tells no hour."""
+    import pyarrow as pa
+
+    return pa.array(
+        [
+            NEVER
+            if place.hour is None
+            else int((place.hour - LATE_AFTER - UNIX_START).total_seconds()) // HOUR_SECONDS
+            for place in places
+        ],
+        pa.int64(),
+    )
+
+
+def rows_table(rows: Sequence[Row]) -> pa.Table:
+    """Of rows that the reference has read: record columns, the operation as text."""
+    import pyarrow as pa
+
+    types = {
+        "hour": pa.int64(),
+        "dims": pa.list_(pa.string()),
+        "key": pa.uint64(),
+        "k": pa.float64(),
+        "trusted": pa.bool_(),
+        "late": pa.bool_(),
+        "x": pa.float64(),
+    }
+    return pa.table(
+        {
+            name: pa.array([_compact(row, name) for row in rows], types.get(name, pa.string()))
+            for name in RECORD_COLUMNS
+        }
+    )
+
+
+def _compact(row: Row, name: str) -> Any:
+    return int(str(row.key)[:16], 16) if name == "key" else getattr(row, name)
+
+
+def _is_text(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
