@@ -77,10 +77,10 @@ def effective_override(state: ScalingState, now: datetime) -> Override | None:
 def remember(resource: Resource, state: ScalingState, decision: Decision) -> ScalingState:
     """The state with what the rule wanted, where a stabilisation window will ask for it."""
     guards = resource.guards
-    seconds = max(guards.stabilisation_in_seconds, guards.stabilisation_out_seconds)
-    if not seconds or not decision.candidates:
+    stable_in, stable_out = guards.stabilisation_in_seconds, guards.stabilisation_out_seconds
+    if not (stable_in or stable_out) or not decision.candidates:
         return state
-    start = decision.time - span(seconds)
+    start = decision.time - span(max(stable_in, stable_out))
     wish = MetricValue(decision.time, float(decision.candidates[0].capacity))
     return replace(state, wishes=History((*since(state.wishes.samples, start), wish)))
 
@@ -105,7 +105,8 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
         (wish, *wish.candidates),
         tuple(limited_by),
         wish.evidence,
-        applies=applies,
+        "",  # what would have changed it is found out only for the log: counterfactual.py
+        applies,
     )
 
 

@@ -17,15 +17,20 @@ time_of = attrgetter("time")
 
 
 def with_sample(history: History, value: MetricValue, start: datetime) -> History | None:
-    """From ``start`` on, with the sample; None where its time is known already."""
-    samples = history.samples
-    if samples and value.time <= samples[-1].time:
+    """From ``start`` on, with the sample; None where its time is known already.
+
+    A history that began here knows its gaps until a sample comes late.
+    """
+    samples, gaps = history.samples, history.known_gaps
+    if not samples:
+        return History((value,), history.stale_count, (0.0,))
+    if value.time <= samples[-1].time:
         late = _sorted_in(samples, value)
         return None if late is None else History(_bounded(late, start), history.stale_count)
-    gap = (value.time - samples[-1].time).total_seconds() if samples else 0.0
     kept = _bounded((*samples, value), start)
-    gaps = (*history.gaps_seconds, gap)
-    return History(kept, history.stale_count, gaps[len(gaps) - len(kept) :])
+    if gaps is not None:
+        gaps = (*gaps, (value.time - samples[-1].time).total_seconds())[-len(kept) :]
+    return History(kept, history.stale_count, gaps)
 
 
 def with_capacity(history: History, value: MetricValue, start: datetime) -> History | None:
@@ -57,17 +62,17 @@ def _sorted_in(samples: Samples, value: MetricValue) -> Samples | None:
 
 
 def _bounded(samples: Samples, start: datetime) -> Samples:
-    first = max(len(samples) - SAMPLES_KEPT_MAX, 0)
+    first = 0
     while samples[first].time < start:  # rarely more than one is too old
         first += 1
-    return samples[first:]
+    return samples[first:][-SAMPLES_KEPT_MAX:]
 
 
 def _kept(changes: Samples, start: datetime) -> Samples:
-    first = max(len(changes) - SAMPLES_KEPT_MAX, 0)
-    while first + 1 < len(changes) and changes[first + 1].time <= start:
+    first, last = 0, len(changes) - 1
+    while first < last and changes[first + 1].time <= start:
         first += 1
-    return changes[first:]
+    return changes[first:][-SAMPLES_KEPT_MAX:]
 
 
 def _changes_only(samples: Samples) -> Samples:

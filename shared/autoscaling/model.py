@@ -473,7 +473,7 @@ class History(Window):
 
     stale_count: int = 0
     known_gaps: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
-    """The gaps, where whoever appended a sample has appended its gap: they are asked for often."""
+    """The gaps, where whoever appended a sample has appended its gap, as in a replay."""
 
     @property
     def gaps_seconds(self) -> tuple[float, ...]:

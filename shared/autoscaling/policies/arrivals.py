@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from shared.autoscaling.histories import time_of
 from shared.autoscaling.model import MetricValue, Window
@@ -68,28 +69,31 @@ def infer(
     if len(samples) < 2:
         return None
     first = bisect_left(samples, now - span(memory.steps * step_seconds), key=time_of)
-    first = min(first, max(len(samples) - SAMPLES_MIN, 0))
+    if first and first > len(samples) - SAMPLES_MIN:
+        first = max(len(samples) - SAMPLES_MIN, 0)
     before, rate, arrivals = samples[first].value / rate_per_instance_step, None, []
     samples, gaps = samples[first + 1 :], backlog.gaps_seconds[first + 1 :]
     serving = _serving(capacities, capacity, samples)
     smoothing, in_hand = memory.smoothing, in_hand_steps(rate_per_instance_step)
     for sample, gap, instances in zip(samples, gaps, serving, strict=True):
-        took = gap / step_seconds
         after = sample.value / rate_per_instance_step
-        arrived = instances + (after - before) / took
-        if after <= in_hand * instances:
-            arrived = _believed(arrived, rate, IDLE_DECAY**took)
-        if rate is None:
-            rate = arrived
+        if gap == step_seconds:
+            arrived, weight = instances + (after - before), smoothing
         else:
-            rate += (arrived - rate) * (smoothing if took == 1.0 else _weight(smoothing, took))
+            took = gap / step_seconds
+            arrived, weight = instances + (after - before) / took, _weight(smoothing, took)
+        if after <= in_hand * instances:
+            arrived = _believed(arrived, rate, IDLE_DECAY ** (gap / step_seconds))
+        rate = arrived if rate is None else rate + (arrived - rate) * weight
         arrivals.append(arrived)
         before = after
-    ago = (now - samples[-1].time).total_seconds() / step_seconds
-    recent = _recent(arrivals, gaps, step_seconds, max(ago, 0.0), steps)  # clocks differ
+    newest = samples[-1].time
+    ago = (now - newest).total_seconds() / step_seconds if now > newest else 0.0  # clocks differ
+    recent = _recent(arrivals, gaps, step_seconds, ago, steps)
     return Arrivals(0.0 if rate is None or rate < 0.0 else rate, _without_negatives(recent))
 
 
+@lru_cache
 def in_hand_steps(rate_per_instance_step: float) -> float:
     """So much work an instance may have in hand while nothing waits, for brokers count it, too."""
     return max(IN_HAND_STEPS_MIN, min(1 / rate_per_instance_step, IN_HAND_STEPS_MAX))
