@@ -177,10 +177,16 @@ def test_the_dearer_a_change_the_longer_it_remembers_what_came() -> None:
     assert POLICY(seen(lull, goal=Goal(5, 10, 10))).capacity == 4
 
 
-def test_it_keeps_two_at_most_for_what_came_long_ago() -> None:
+def test_it_keeps_one_at_most_for_what_came_long_ago() -> None:
     """1200 a minute came until ten minutes ago, and since then who knows: some 730 at most."""
     over = [*[1200.0] * 20, *[0.0] * 10]
-    assert POLICY(seen(over, capacity=12, goal=Goal(5, 20, 10))).capacity == 8 + 2
+    assert POLICY(seen(over, capacity=12, goal=Goal(5, 20, 10))).capacity == 8 + 1
+
+
+def test_of_a_queue_that_was_mostly_empty_nothing_is_remembered() -> None:
+    burst = [*[0.0] * 22, 800.0, 600.0, 300.0, *[0.0] * 3]
+    dear, cheap = Goal(5, 40, 10), Goal(5, 0, 10)
+    assert POLICY(seen(burst, goal=dear)).capacity == POLICY(seen(burst, goal=cheap)).capacity
 
 
 def test_after_half_an_hour_without_work_it_tries_with_one_fewer() -> None:

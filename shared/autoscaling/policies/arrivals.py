@@ -6,7 +6,7 @@ divided by what one busy instance finishes in a step.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -99,12 +99,12 @@ def in_hand_steps(rate_per_instance_step: float) -> float:
     return max(IN_HAND_STEPS_MIN, min(1 / rate_per_instance_step, IN_HAND_STEPS_MAX))
 
 
-def idle_throughout(backlog: Sequence[MetricValue], start: datetime, in_hand: float) -> bool:
-    """Whether the queue was looked at from ``start`` on, and held no more than that each time."""
-    if not backlog or backlog[0].time > start:
-        return False
-    first = bisect_right(backlog, start, key=time_of) - 1
-    return all(sample.value <= in_hand for sample in backlog[first:])
+def waiting_share(backlog: Sequence[MetricValue], start: datetime, in_hand: float) -> float:
+    """In what part of the samples since ``start`` more waited than that; 0 without samples."""
+    samples = backlog[bisect_left(backlog, start, key=time_of) :]
+    if not samples:
+        return 0.0
+    return sum([sample.value > in_hand for sample in samples]) / len(samples)
 
 
 def _weight(smoothing: float, took: float) -> float:

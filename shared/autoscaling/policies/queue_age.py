@@ -11,9 +11,9 @@ from shared.autoscaling.model import Observation, Policy, Recommendation
 from shared.autoscaling.policies.arrivals import (
     RECENT,
     Memory,
-    idle_throughout,
     in_hand_steps,
     infer,
+    waiting_share,
 )
 from shared.autoscaling.policies.checks import fraction, number, text
 from shared.autoscaling.policies.outlook import ORDER_AHEAD_STEPS, RETURN_TRIP, Outlook
@@ -26,8 +26,10 @@ AGE_SHARE_MIN = 0.8
 """However little is known of the rate."""
 LONG_STEPS = 30.0
 """What is remembered before instances are let go: as far back as samples are kept by default."""
-HELD_ON_MEMORY_MAX = 2
-"""Instances beyond those that the present arrivals need."""
+HELD_ON_MEMORY_MAX = 1
+"""Instances beyond those that the present arrivals need ..."""
+MEMORABLE_SHARE = 1 / 3
+"""... where work waited for so much of the time: of an empty queue nothing can be remembered."""
 IDLE_STEPS = LONG_STEPS - 1.0
 """Of an empty queue at one capacity, after which one instance fewer is tried."""
 ROUNDING = 1e-9
@@ -58,10 +60,9 @@ class QueueAge:
       ⌈λ + q/T - f⌉ with T = max(5, 4κ) minutes. The last instance stays where it would be busy
       for a share of more than f = min(½, L·λ / (L·λ + 8κ)) of its time: without it the backlog may
       grow to L·λ before it has to come back, in which it saves (1 - f)·L·λ/f, four return trips
-      of 2κ. Four, not one, for arrivals vary and fill the backlog sooner. Up to two more stay
-      where that many would be needed for what came on the average of some κ minutes (the dearer a
-      change, the longer the memory), but no longer than the queue has been empty for 2κ minutes,
-      in which an idle instance costs its return trip;
+      of 2κ. Four, not one, for arrivals vary and fill the backlog sooner. One more stays where it
+      would be needed for what came on the average of some κ minutes (the dearer a change, the
+      longer the memory), if work waited in a third of the last half hour at least;
     - in by one, whatever λ is believed to be, where the queue was empty and capacity the same for
       half an hour (30 steps; samples must be kept for as long): an empty queue tells nothing of
       what comes, only that fewer may do.
@@ -208,7 +209,7 @@ class _Choice:
     def _in(self) -> Recommendation:
         seen, rate = self.seen, self.outlook.arrivals.rate
         wanted = self._needed(rate)
-        if wanted < seen.capacity and not self._empty_for(RETURN_TRIP * seen.goal.switch_cost):
+        if wanted < seen.capacity and self._waiting_share(IDLE_STEPS) >= MEMORABLE_SHARE:
             remembered = self._needed(max(rate, self._remembered_rate()))
             wanted = min(max(wanted, remembered), wanted + HELD_ON_MEMORY_MAX)
         wanted = max(wanted, seen.limits.minimum)
@@ -259,15 +260,17 @@ class _Choice:
 
     def _idle_for_long(self) -> bool:
         """Neither work nor a change of capacity for so long that fewer are worth a try."""
-        changed_at, idle_seconds = self.seen.changed_at, IDLE_STEPS * self.policy.step_seconds
-        settled = changed_at is None or self.seen.now - changed_at >= span(idle_seconds)
-        return settled and self._empty_for(IDLE_STEPS)
+        seen, samples = self.seen, self.seen.history(self.policy.metric).samples
+        start = seen.now - span(IDLE_STEPS * self.policy.step_seconds)
+        settled = seen.changed_at is None or seen.changed_at <= start
+        return settled and samples[0].time <= start and self._waiting_share(IDLE_STEPS) == 0.0
 
-    def _empty_for(self, steps: float) -> bool:
-        start = self.seen.now - span(steps * self.policy.step_seconds)
-        backlog = self.seen.history(self.policy.metric).samples
-        in_hand = in_hand_steps(self.items) * self.items * self.seen.capacity
-        return idle_throughout(backlog, start, in_hand)
+    def _waiting_share(self, steps: float) -> float:
+        """In what part of the last steps work waited, beyond what instances have in hand."""
+        seen = self.seen
+        start = seen.now - span(steps * self.policy.step_seconds)
+        in_hand = in_hand_steps(self.items) * self.items * seen.capacity
+        return waiting_share(seen.history(self.policy.metric).samples, start, in_hand)
 
     def _time(self, steps: float) -> str:
         """In minutes, or in seconds where it plans in seconds."""
