@@ -77,6 +77,10 @@ class Fleet:
         query = select(effects.c.value).order_by(effects.c.partition_id, effects.c.sequence)
         return list(await state.database().read(lambda c: c.execute(query).scalars().all()))
 
+    async def epochs(self) -> dict[str, int]:
+        """Of each partition's owner."""
+        return {row.partition_id: row.epoch for row in (await state.owners().owners()).rows}
+
     async def all_accounted_for(self) -> None:
         wanted = [f"{p}.{n}" for p in range(PARTITIONS) for n in range(self.sent)]
         async with asyncio.timeout(SECONDS_MAX):
@@ -113,10 +117,13 @@ async def test_processors_share_a_hub_and_a_breaker_by_a_database_alone(
     await fleet.send()
     await fleet.all_accounted_for()
     await until(lambda: len(early.processor.held) == len(late.processor.held) == 1, SECONDS_MAX)
+    (changes_hands,) = early.processor.held
+    before = await fleet.epochs()
     await fleet.stop()
     await until(lambda: len(late.processor.held) == PARTITIONS, SECONDS_MAX)
-    epochs = sorted([row.epoch for row in (await state.owners().owners()).rows])
-    assert epochs[0] < epochs[1], "what changed hands has a new epoch"
+    after = await fleet.epochs()
+    newer = {partition for partition, epoch in after.items() if epoch > before[partition]}
+    assert newer == {changes_hands}, "what changed hands has a new epoch"
 
     breakers = state.breaker_store()
     isolated = await breakers.replace(await breakers.load(), Breaker(Mode.ISOLATED, epoch=1))
