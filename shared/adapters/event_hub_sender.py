@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubProducerClient
 from azure.eventhub.exceptions import EventHubError
 
-from shared.adapters.credentials import credential_for
+from shared.adapters.event_hubs import client_of
 from shared.connections import EventHubConnection
 from shared.ingestion.errors import HubUnavailable
 
@@ -21,19 +20,10 @@ async def send_event(
 ) -> None:
     """Returns when the hub has it. Raises HubUnavailable."""
     try:
-        async with asyncio.timeout(seconds_max), _client(connection) as client:
+        client = client_of(EventHubProducerClient, connection, retry_total=1)
+        async with asyncio.timeout(seconds_max), client:
             await client.send_event(EventData(body))
     except TimeoutError as error:
         raise HubUnavailable(f"{connection.hub}: no answer within {seconds_max:g} s") from error
     except (EventHubError, OSError) as error:
         raise HubUnavailable(f"{connection.hub}: {type(error).__name__}: {error}") from error
-
-
-def _client(connection: EventHubConnection) -> EventHubProducerClient:
-    options: dict[str, Any] = {"eventhub_name": connection.hub, "retry_total": 1}
-    if connection.connection_string:
-        return EventHubProducerClient.from_connection_string(
-            connection.connection_string, **options
-        )
-    credential = credential_for(connection.namespace, connection.client_id)
-    return EventHubProducerClient(connection.namespace, credential=credential, **options)

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from azure.eventhub import EventData
-from azure.eventhub.aio import EventHubConsumerClient, PartitionContext
+from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient, PartitionContext
 from azure.eventhub.exceptions import EventHubError
 
 from shared.adapters.credentials import credential_for
@@ -23,6 +23,8 @@ from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.model import Event, HubState, Stream
 from shared.ingestion.ports import HubPartitions, ReadBack
 from shared.ingestion.survey import Span
+
+Client = TypeVar("Client", EventHubConsumerClient, EventHubProducerClient)
 
 READ_EVENTS_MAX = 1000
 READ_BYTES_MAX = 8 * 1024 * 1024
@@ -159,16 +161,18 @@ class KnownPartitions:
 def consumer_client(
     connection: EventHubConnection, consumer_group: str, retries: int
 ) -> EventHubConsumerClient:
-    """A client of its own for each call; it connects when it is first used."""
-    options: dict[str, Any] = {"eventhub_name": connection.hub, "retry_total": retries}
-    if connection.connection_string:
-        return EventHubConsumerClient.from_connection_string(
-            connection.connection_string, consumer_group, **options
-        )
-    credential = credential_for(connection.namespace, connection.client_id)
-    return EventHubConsumerClient(
-        connection.namespace, consumer_group=consumer_group, credential=credential, **options
+    return client_of(
+        EventHubConsumerClient, connection, consumer_group=consumer_group, retry_total=retries
     )
+
+
+def client_of(kind: type[Client], connection: EventHubConnection, **options: Any) -> Client:
+    """A client of its own for each call, by string or identity; it connects when first used."""
+    options["eventhub_name"] = connection.hub
+    if connection.connection_string:
+        return kind.from_connection_string(connection.connection_string, **options)
+    credential = credential_for(connection.namespace, connection.client_id)
+    return kind(connection.namespace, credential=credential, **options)
 
 
 def to_event(data: EventData) -> Event:
