@@ -15,7 +15,10 @@ T = TypeVar("T")
 
 
 def quick(cls: type[T]) -> type[T]:
-    """For a ``@dataclass(frozen=True, slots=True)`` without ``__post_init__``, above that line."""
+    """For a ``@dataclass(frozen=True, slots=True)``, above that line.
+
+    A ``__post_init__`` looks at the object while it is still open.
+    """
     made: Any = cls
     kept = {name: made.__dict__[name] for name in ("__setattr__", "__delattr__")}
     for name in kept:
@@ -24,10 +27,10 @@ def quick(cls: type[T]) -> type[T]:
     return cls
 
 
-def _frozen(cls: Any, kept: dict[str, Any]) -> type:
+def _frozen(cls: Any, kept: dict[str, Any]) -> Any:
     """What an object of the class is once it is filled. Copies are made by the class itself."""
     names = [field.name for field in fields(cls)]
-    return type(
+    frozen: Any = type(
         cls.__name__,
         (cls,),
         {
@@ -41,6 +44,8 @@ def _frozen(cls: Any, kept: dict[str, Any]) -> type:
             **kept,
         },
     )
+    frozen.__slots__ = cls.__slots__  # for who asks an object; it adds none of its own
+    return frozen
 
 
 def _init(cls: Any, frozen: type) -> Any:
@@ -58,6 +63,8 @@ def _init(cls: Any, frozen: type) -> Any:
         else:
             parameters.append(name)
         lines.append(f"    self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append("    self.__post_init__()")
     source = "\n".join((f"def __init__({', '.join(parameters)}):", *lines))
     # Of names and constants, as dataclasses make their __init__:
     exec(f"{source}\n    self.__class__ = Frozen", scope)  # noqa: S102  # nosec B102

@@ -120,7 +120,7 @@ def _all_fit_into_one(
         return False
     rows, characters = 1, 0
     for number, outcome in enumerate(outcomes, start.sequence + 1):
-        if type(outcome) is not Effect or outcome.sequence != number:
+        if not isinstance(outcome, Effect) or outcome.sequence != number:
             return False
         if outcome.value is not None:
             rows += 1

@@ -13,6 +13,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from shared.quick import quick
+
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 ROW_OVERHEAD_BYTES = 1024
@@ -37,6 +39,7 @@ class Stream:
         return "|".join((self.namespace, self.hub, self.consumer_group, self.partition_id))
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event as the hub gave it. The offset is text: geo-replicated hubs have no numbers."""
@@ -58,6 +61,7 @@ class HubState:
     last_enqueued: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Everything from ``start`` to ``sequence``, both included, is accounted for.
@@ -84,6 +88,7 @@ class Mark:
     sequence: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class OutboxMessage:
     """A message that is to be sent once the commit stands. Its id is the same at every attempt."""
@@ -96,7 +101,8 @@ class OutboxMessage:
         _check_text(self.body)
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@quick
+@dataclass(frozen=True, slots=True)
 class Effect:
     """What an event led to: a value to keep, messages to send, or nothing worth a row.
 
@@ -104,24 +110,15 @@ class Effect:
     """
 
     sequence: int
-    value: str | None
-    messages: tuple[OutboxMessage, ...]
-    ignored: int
+    value: str | None = None
+    messages: tuple[OutboxMessage, ...] = ()
+    ignored: int = 0
     """How many things of the event nobody asked for; counted, not kept."""
 
-    def __init__(
-        self,
-        sequence: int,
-        value: str | None = None,
-        messages: tuple[OutboxMessage, ...] = (),
-        ignored: int = 0,
-    ) -> None:
+    def __post_init__(self) -> None:
+        value = self.value
         if value is not None and ("\0" in value or not value.isascii()):
             _check_text(value)
-        _set_sequence(self, sequence)
-        _set_value(self, value)
-        _set_messages(self, messages)
-        _set_ignored(self, ignored)
 
     @property
     def rows(self) -> int:
@@ -142,13 +139,6 @@ class Effect:
         """At most so many bytes in its largest row, as a store keeps it: in UTF-16."""
         texts = [self.value or "", *[message.body for message in self.messages]]
         return ROW_OVERHEAD_BYTES + max([_stored_bytes_max(text) for text in texts])
-
-
-_set_sequence, _set_value, _set_messages, _set_ignored = [
-    Effect.__dict__[name].__set__ for name in Effect.__slots__
-]
-"""There is an effect for each event, and the initializer that a frozen class is given takes twice
-as long: it asks itself for each field whether it may set it."""
 
 
 class FailureKind(StrEnum):
@@ -206,6 +196,7 @@ class Gap:
         return self.last - self.first + 1
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One transaction: all of its rows and the checkpoint, or nothing of it.

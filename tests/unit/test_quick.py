@@ -31,6 +31,25 @@ def test_a_quick_value_is_a_frozen_dataclass() -> None:
     assert replace(point, y=5) == Point(1, 5)
     assert asdict(point) == {"x": 1, "y": 2, "names": []}
     assert [f.name for f in fields(Point)] == ["x", "y", "names"]
+    assert point.__slots__ == Point.__slots__
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Even:
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number % 2:
+            raise ValueError(f"{self.number} is odd")
+
+
+def test_a_value_is_checked_however_it_is_made() -> None:
+    with pytest.raises(ValueError, match="1 is odd"):
+        Even(1)
+    with pytest.raises(ValueError, match="3 is odd"):
+        replace(Even(2), number=3)
+    assert replace(Even(2), number=4) == Even(4)
 
 
 def test_defaults_that_can_change_are_not_shared() -> None:
