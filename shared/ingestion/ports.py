@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -248,7 +248,9 @@ class Retrying(Protocol):
 class Together(Protocol):
     """Runs several pieces of work at a time, and returns when all have ended."""
 
-    async def __call__(self, work: Sequence[Callable[[], Awaitable[None]]]) -> None: ...
+    async def __call__(self, work: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        """Takes the next piece when there is time for it, and no sooner."""
+        ...
 
 
 class MessageSender(Protocol):

@@ -7,7 +7,7 @@ still arrive seconds later), processes that die or sleep for minutes, and their 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -476,7 +476,7 @@ async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception],
     return await attempt()
 
 
-async def one_by_one(work: Sequence[Callable[[], Awaitable[None]]]) -> None:
+async def one_by_one(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
     for piece in work:
         await piece()
 

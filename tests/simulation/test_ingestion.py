@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import count, pairwise
@@ -107,11 +107,6 @@ class Hub(MemoryHubReader):
             found = await super().state(stream)
             await pause()
         return found
-
-
-async def one_by_one(work: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    for piece in work:
-        await piece()
 
 
 async def thrice(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
@@ -223,10 +218,15 @@ class World:
             self.hub,
             self.handle,
             thrice,
-            one_by_one,
+            self.together,
             lambda: f"tx{next(self.txids)}",
             self.limits,
         )
+
+    async def together(self, work: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        """As events come; or key by key, as if others had time before the first one began."""
+        for piece in work if self.random.random() < 0.5 else list(work):
+            await piece()
 
     async def handle(self, event: Event) -> Effect:
         wrong = self.random.choice([TransientFailure, DependencyDown, ConnectionError])

@@ -4,7 +4,7 @@ breaker, with a tail timer, an outbox, and a dependency that is down for a while
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import count
 from typing import TypeVar
@@ -76,7 +76,7 @@ def stream_of(partition_id: str) -> Stream:
     return Stream("ns", "hub", "$Default", partition_id)
 
 
-async def one_by_one(work: Sequence[Callable[[], Awaitable[None]]]) -> None:
+async def one_by_one(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
     for piece in work:
         await piece()
 

@@ -44,12 +44,12 @@ WON_ANYWAY = "mine[claim.partition_id] = next(iter(mine.values()), None) or clai
 MUTANTS = [
     # --- batches and their account
     Mutant("ingestion", "survey.survey", "event.sequence > check", "event.sequence >= check"),
-    Mutant("ingestion", "survey.survey", "raise StreamRecreated(", "str("),
+    Mutant("ingestion", "survey.survey", "raise StreamRecreated(", "str(", first_seed=180),
     Mutant("ingestion", "survey.check_made_before", "created_at >", "created_at <"),
     Mutant("ingestion", "accounting._after", "part[-1].last", "part[-1].last + 1"),
     Mutant("ingestion", "accounting._after", "max([start.enqueued_at, *times])", "min(times)"),
     Mutant("ingestion", "accounting._moved", "events[-1].sequence", "events[-1].sequence + 1"),
-    Mutant("ingestion", "accounting._all_fit_into_one", "type(outcome) is not Effect or", ""),
+    Mutant("ingestion", "accounting._all_fit_into_one", "not isinstance(outcome, Effect) or", ""),
     Mutant("ingestion", "survey.follows", "checkpoint.sequence + 1", "events[0].sequence"),
     Mutant("ingestion", "accounting.fate", "return Fate.APPLIED", "return Fate.NOT_APPLIED"),
     Mutant("ingestion", "accounting.fate", "return Fate.NOT_APPLIED", "return Fate.APPLIED"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 
 from shared.ingestion.accounting import dead_letter
 from shared.ingestion.failures import Blame, blame
@@ -20,6 +21,8 @@ class Settled:
 
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     held: dict[int, Exception] = field(default_factory=dict)
+    begun: Event | None = None
+    """The event that was handed to the handler last."""
 
 
 async def settle(
@@ -32,27 +35,38 @@ async def settle(
 ) -> None:
     """Add the outcome of each event that has none to ``settled``.
 
-    Events without a partition key are one lane of their own. Once a failure holds the partition
-    no lane starts another event: what comes after it cannot be committed yet.
+    Events are taken as they come. Only once there is time for something else, because a handler
+    waits, the rest is taken apart by partition key; events without a key are one lane of their
+    own. Once a failure holds the partition no lane starts another event: what comes after it
+    cannot be committed yet.
     """
-    lanes: dict[str | None, list[Event]] = defaultdict(list)
     known = settled.outcomes
-    for event in [e for e in events if e.sequence not in known] if known else events:
-        lanes[event.partition_key].append(event)
+    rest = iter([e for e in events if e.sequence not in known] if known else events)
 
-    def lane_work(lane: Sequence[Event]) -> Callable[[], Awaitable[None]]:
+    def lane_work(lane: Iterable[Event]) -> Callable[[], Awaitable[None]]:
         return lambda: _settle_lane(lane, handle, retry, now, settled)
 
-    await together([lane_work(lane) for lane in lanes.values()])
+    def pieces() -> Iterator[Callable[[], Awaitable[None]]]:
+        same_key: list[Event] = []  # as the event that is waited for, and after it
+        yield lane_work(chain(rest, same_key))
+        lanes: dict[str | None, list[Event]] = defaultdict(list)
+        if settled.begun is not None:
+            lanes[settled.begun.partition_key] = same_key
+        for event in rest:
+            lanes[event.partition_key].append(event)
+        yield from [lane_work(lane) for lane in lanes.values() if lane is not same_key]
+
+    await together(pieces())
 
 
 async def _settle_lane(
-    lane: Sequence[Event], handle: Handler, retry: Retrying, now: datetime, settled: Settled
+    lane: Iterable[Event], handle: Handler, retry: Retrying, now: datetime, settled: Settled
 ) -> None:
     outcomes, held = settled.outcomes, settled.held
     for event in lane:
         if held:
             return
+        settled.begun = event
         try:
             effect = await handle(event)
             if effect.sequence != event.sequence:
@@ -108,12 +122,12 @@ async def _settle_one(
 
 
 def side_by_side(lanes_max: int) -> Together:
-    """Runs up to so many lanes at a time in this event loop.
+    """Runs up to so many pieces at a time in this event loop.
 
     The others start when the first one waits: where nothing does, no task is needed.
     """
 
-    async def together(work: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    async def together(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
         waiting = iter(work)
 
         async def worker() -> None:
@@ -123,7 +137,7 @@ def side_by_side(lanes_max: int) -> Together:
         async with asyncio.TaskGroup() as group:
 
             def start_others() -> None:
-                for _ in range(min(lanes_max, len(work)) - 1):
+                for _ in range(lanes_max - 1):
                     group.create_task(worker())
 
             others = asyncio.get_running_loop().call_soon(start_others)
