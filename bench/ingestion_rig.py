@@ -6,9 +6,10 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 
 from local.azurite import Azurite
@@ -55,7 +56,7 @@ def consumer(store: IngestionStore, stream: Stream) -> Consumer:
         handle,
         JitteredRetrying(),
         side_by_side(4),
-        lambda: uuid.uuid4().hex,
+        partial(token_hex, 16),
     )
 
 
@@ -75,7 +76,7 @@ async def write_all(store: IngestionStore, stream: Stream, commits: Sequence[Com
     """The store alone."""
     saved = await store.load(stream)
     for commit in commits:
-        saved = await store.commit(stream, saved, replace(commit, previous=saved.checkpoint))
+        saved = await store.commit(stream, saved, commit)
 
 
 @asynccontextmanager

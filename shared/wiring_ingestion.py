@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, partial
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from shared import wiring
@@ -85,7 +86,7 @@ def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
         handle=handle,
         retry=retry(),
         together=side_by_side(LANES_MAX),
-        new_txid=lambda: uuid.uuid4().hex,
+        new_txid=partial(token_hex, 16),
     )
     return Line(consumer, guard(), sender(), time.perf_counter)
 

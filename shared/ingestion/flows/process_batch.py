@@ -85,11 +85,8 @@ class Report:
 
     def add(self, commit: Commit) -> None:
         self.effects += len(commit.effects)
-        for effect in commit.effects:
-            if effect.messages:
-                self.messages += len(effect.messages)
-            if effect.ignored:
-                self.ignored += effect.ignored
+        self.messages += sum([len(each.messages) for each in commit.effects if each.messages])
+        self.ignored += sum([each.ignored for each in commit.effects if each.ignored])
         self.dead_letters += len(commit.dead_letters)
         self.gaps.extend(commit.gaps)
         self.checkpoint = commit.checkpoint
@@ -247,14 +244,15 @@ async def _commit(
 
 
 def _plan(saved: Saved, step: _Pass, consumer: Consumer, settled: Settled) -> tuple[Commit, ...]:
-    outcomes, end = settled.outcomes, step.last + 1
+    outcomes, events, end = settled.outcomes, step.events, step.last + 1
     if settled.held:
-        end = min([e.sequence for e in step.events if e.sequence not in outcomes], default=end)
+        end = min([e.sequence for e in events if e.sequence not in outcomes], default=end)
+        events = tuple([e for e in events if e.sequence < end])
     reason = "skipped by the host and no longer in the hub"
     return plan_commits(
         saved.checkpoint,
-        step.events,
-        [outcomes[e.sequence] for e in step.events if e.sequence < end],
+        events,
+        [outcomes[event.sequence] for event in events],
         [Gap(s.first, s.last, saved.read_at, reason) for s in step.holes if s.last < end],
         consumer.writer,
         consumer.new_txid(),
