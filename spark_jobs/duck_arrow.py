@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Line = tuple[bytes | str, int]
-Piece = tuple[bytes, int]
-"""Whole lines, and the number of their place."""
+Piece = tuple[Any, int]
+"""An array of lines, and the number of their place."""
 
 DIGESTED = ("Properties", "Measurements")
 DATES_MAX = 1 << 20
@@ -29,21 +29,26 @@ _MINUTE = re.compile(  # from 1970 on, when zones had begun to differ by quarter
 )
 
 
-def split_lines(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Line]]:
-    """A table of lines with the number of their place, and apart those that are no UTF-8."""
+def lines_of(piece: bytes) -> Any:
+    """An array of them; only lines are copied."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    arrays, numbers = [], []
-    for piece, number in pieces:
-        lines = pc.split_pattern(pa.array([piece], pa.binary()), b"\n").flatten()
-        arrays.append(lines)
-        numbers.append(pa.repeat(pa.scalar(number, pa.int32()), len(lines)))
-    return text_lines(pa.chunked_array(arrays), pa.chunked_array(numbers))
+    ends = pa.array([0, len(piece)], pa.int32()).buffers()[1]
+    whole = pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(piece)])
+    return pc.split_pattern(whole, b"\n").flatten()
+
+
+def put_together(pieces: Sequence[Piece]) -> tuple[Any, Any]:
+    """Lines, and the number of the place of each."""
+    import pyarrow as pa
+
+    numbers = [pa.repeat(pa.scalar(number, pa.int32()), len(lines)) for lines, number in pieces]
+    return pa.chunked_array([lines for lines, _ in pieces]), pa.chunked_array(numbers)
 
 
 def text_lines(lines: Any, places: Any) -> tuple[pa.Table, list[Line]]:
-    """As ``split_lines``, from arrays of lines and numbers."""
+    """A table of lines with the number of their place, and apart those that are no UTF-8."""
     import pyarrow as pa
 
     try:

@@ -13,30 +13,30 @@ from shared.sampling.records import parts_of, read_line
 from spark_jobs.cluster_files import plain_path
 from spark_jobs.duck_arrow import (
     DATES_MAX,
-    Line,
     Minutes,
     Names,
     Piece,
     as_lines,
     late_before,
+    lines_of,
     numbered,
+    put_together,
     rows_table,
-    split_lines,
     text_lines,
     without,
 )
 from spark_jobs.duck_blocks import BUCKETS, NAMES, RECORD_COLUMNS, Block, batch, batch_of_blocks
-from spark_jobs.duck_lines import NEEDED, bucket_sql, lines_sql, op_sql
+from spark_jobs.duck_lines import NEEDED, bucket_sql, op_sql
+from spark_jobs.duck_query import connect, line_query
 from spark_jobs.files import Chunk, SourceFile
 from spark_jobs.rows import Place, Reader, Row, quarantine_row
 from spark_jobs.shape import Shape
 from spark_jobs.sources import Source, blocks_of
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
-BATCH_BYTES = 32 << 20
+BATCH_BYTES = 8 << 20
 QUARANTINE_ROWS = 1_000
 SINGLE_ROWS = f"""
 select * exclude (op, bucket), op, {bucket_sql()} as bucket
@@ -44,22 +44,12 @@ from (select * exclude op, {op_sql("op")} as op, 0 as bucket from rows)
 """
 
 
-def connect() -> duckdb.DuckDBPyConnection:
-    """One thread: Spark gives each task one core. Nothing is loaded from elsewhere."""
-    import duckdb
-
-    connection = duckdb.connect(
-        config={"threads": 1, "autoinstall_known_extensions": False, "memory_limit": "1GB"}
-    )
-    connection.execute("set preserve_insertion_order = false")
-    return connection
-
-
 def read_chunks(source: Source, chunks: Sequence[Chunk], shape: Shape) -> Iterator[pa.RecordBatch]:
     """Blocks, and lines that could not be read, in the columns of ``duck_blocks.SCHEMA``."""
     reading = _Reading(shape)
-    for pieces, places in _batches(source, chunks):
-        yield from reading.add(pieces, places)
+    for found in _batches(source, chunks):
+        yield from reading.add(*found)
+        del found  # before the next lines are read
     yield from reading.finish()
 
 
@@ -69,12 +59,12 @@ def read_lines(batches: Iterable[pa.RecordBatch], shape: Shape) -> Iterator[pa.R
     for found in batches:
         paths = found.column(0).dictionary_encode()
         places = [Place.of(SourceFile(plain_path(p), 0)) for p in paths.dictionary.to_pylist()]
-        yield from reading.add_lines(*text_lines(found.column(1), paths.indices), places)
+        yield from reading.add(found.column(1), paths.indices, places)
     yield from reading.finish()
 
 
-def _batches(source: Source, chunks: Sequence[Chunk]) -> Iterator[tuple[list[Piece], list[Place]]]:
-    """Pieces of whole lines with the number of their place, some megabytes at a time."""
+def _batches(source: Source, chunks: Sequence[Chunk]) -> Iterator[tuple[Any, Any, list[Place]]]:
+    """Lines with the numbers of their places, some megabytes at a time."""
     pieces: list[Piece] = []
     places: list[Place] = []
     size = 0
@@ -83,13 +73,13 @@ def _batches(source: Source, chunks: Sequence[Chunk]) -> Iterator[tuple[list[Pie
         if not places or places[-1] != place:
             places.append(place)
         for piece in blocks_of(source, chunk):
-            pieces.append((piece, len(places) - 1))
+            pieces.append((lines_of(piece), len(places) - 1))
             size += len(piece)
             if size >= BATCH_BYTES:
-                yield pieces, places
+                yield *put_together(pieces), places
                 pieces, places, size = [], [place], 0
     if pieces:
-        yield pieces, places
+        yield *put_together(pieces), places
 
 
 class _Reading:
@@ -98,21 +88,17 @@ class _Reading:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._reader = Reader(shape)
-        self._connection = connect()
+        self._query = line_query(shape)
         self._minutes = Minutes(self._reader)
         self._names = Names()
         self._blob_dates: list[str] = []
         self._records: list[pa.Table] = []
         self._bad: list[Row] = []
 
-    def add(self, pieces: Sequence[Piece], places: Sequence[Place]) -> Iterator[pa.RecordBatch]:
+    def add(self, lines: Any, numbers: Any, places: Sequence[Place]) -> Iterator[pa.RecordBatch]:
         """Lines that could not be read come at once, so that they need not be kept."""
-        yield from self.add_lines(*split_lines(pieces), places)
-
-    def add_lines(
-        self, lines: pa.Table, doubtful: list[Line], places: Sequence[Place]
-    ) -> Iterator[pa.RecordBatch]:
-        left = self._parse(lines, places)
+        table, doubtful = text_lines(lines, numbers)
+        left = self._parse(table, places)
         singly = doubtful + as_lines(left)
         self._read_singly([(line, places[number]) for line, number in singly])
         yield from self._quarantined(QUARANTINE_ROWS)
@@ -126,7 +112,7 @@ class _Reading:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        found = self._query(lines, written)
+        found = self._query.run(lines.select(["line", "number"]), written)
         dates, hours = self._minutes.of(found["minute"])
         repeated = self._names.repeated(found["names"], found["number"], lines["line"])
         good = pc.and_(found["plain"], dates.is_valid())
@@ -138,16 +124,6 @@ class _Reading:
         self._keep(records.append_column("hour", hours), place, dates, places, good)
         done = found["number"].filter(pc.or_(good, found["ignored"]))
         return without(lines, pc.is_in(lines["number"], value_set=done.combine_chunks()))
-
-    def _query(self, lines: pa.Table, written: bool) -> pa.Table:
-        import duckdb
-
-        self._connection.register("lines", lines.select(["line", "number"]))
-        try:
-            return self._connection.sql(lines_sql(self._shape, written)).to_arrow_table()
-        except duckdb.InvalidInputException:  # a line is cut where it looks whole
-            sql = lines_sql(self._shape, written, careful=True)
-            return self._connection.sql(sql).to_arrow_table()
 
     def _keep(
         self, records: pa.Table, place: Any, dates: Any, places: Sequence[Place], good: Any
@@ -197,8 +173,9 @@ class _Reading:
         if not left:
             return
         rows = [again[number][2] for number in left]
-        self._connection.register("rows", rows_table(rows))
-        records = self._connection.sql(SINGLE_ROWS).to_arrow_table()
+        connection = connect()
+        connection.register("rows", rows_table(rows))
+        records = connection.sql(SINGLE_ROWS).to_arrow_table()
         dates = pa.array([self._minutes.number_of(str(row.event_date)) for row in rows])
         place = pa.chunked_array([pa.array(left)])
         self._keep(records, place, dates, places, pa.array([True] * len(rows)))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.duck_blocks import unpacked
-from spark_jobs.duck_reading import connect
+from spark_jobs.duck_query import connect
 from spark_jobs.sums import NAMES
 
 if TYPE_CHECKING:

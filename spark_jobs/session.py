@@ -33,8 +33,9 @@ LOCAL_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 JAVA_OPTIONS = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
-LIGHT_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
-"""To optimize its code costs a JVM that only hands blocks on more than it ever saves."""
+LIGHT_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:InitialHeapSize=64m"
+"""A JVM that only hands blocks on is small: to optimize its code costs more than it ever saves, and
+the collector for large heaps keeps more memory than it frees."""
 
 
 def open_session(light: bool = False) -> SparkSession:

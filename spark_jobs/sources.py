@@ -19,7 +19,7 @@ from spark_jobs.files import Chunk, SourceFile, is_export
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-READ_BYTES = 8 << 20
+READ_BYTES = 4 << 20
 LINE_END_BYTES = 64 << 10
 PACKED_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
