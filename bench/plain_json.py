@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shared.sampling.diagnostic_export import KEY_COLUMNS, KINDS, SAMPLE_RATE
+from spark_jobs.engine import Extracted, Quarantine
 from spark_jobs.engine_spark import SparkEngine
+from spark_jobs.extraction import set_apart
 from spark_jobs.files import SourceFile
 from spark_jobs.rows import COLUMNS, SCHEMA
 from spark_jobs.shape import Shape
 from spark_jobs.sources import Source
+from spark_jobs.tally import Count, Counts, Group, blob_dates_of, complaints_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,9 +36,22 @@ class PlainJsonEngine(SparkEngine):
     name = "plain_json"
     schema = SCHEMA.replace("key string", "key long")
 
-    def rows(self, source: Source, files: Sequence[SourceFile], shape: Shape) -> DataFrame:
+    def extract(
+        self,
+        source: Source,
+        files: Sequence[SourceFile],
+        shape: Shape,
+        folder: str,
+        quarantine: Quarantine,
+    ) -> Extracted:
         del source  # Spark's own reader opens the files
-        return records(self._spark, [file.path for file in files], shape.measurement)
+        rows = records(self._spark, [file.path for file in files], shape.measurement)
+        rows.write.option("compression", "zstd").parquet(folder)
+        written = self._spark.read.schema(self.schema).parquet(folder)
+        counts = counted(written)
+        if complaints := complaints_of(counts):
+            set_apart(written.where("reason is not null"), quarantine)
+        return Extracted(blob_dates_of(counts, files), complaints)
 
 
 def records(spark: SparkSession, paths: list[str], measurement: str) -> DataFrame:
@@ -69,6 +85,21 @@ def records(spark: SparkSession, paths: list[str], measurement: str) -> DataFram
         "text": F.col("bad"),
     }
     return lines.select(*[found[name].alias(name) for name in COLUMNS])
+
+
+def counted(rows: DataFrame) -> Counts:
+    """What the engines count while they read."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    example = F.min(F.struct("file", "detail")).alias("example")
+    number = F.count("*").alias("number")
+    found = rows.groupBy("blob_date", "event_date", "reason", "field").agg(number, example)
+    return {
+        Group(row.blob_date, row.event_date, row.reason, row.field): Count(
+            row.number, row.example.file or "", row.example.detail or ""
+        )
+        for row in found.collect()
+    }
 
 
 def _hashable(name: str) -> list[Column]:

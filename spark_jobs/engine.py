@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -60,6 +60,10 @@ class Totals:
     hours: Mapping[tuple[str, Series], Sequence[HourSums]] = field(default_factory=dict)
 
 
+Quarantine = Callable[[str, bytes], None]
+"""Writes a file of the quarantine, by its name there."""
+
+
 class Engine(Protocol):
     """Partials of one engine can be read by the same engine only."""
 
@@ -72,11 +76,11 @@ class Engine(Protocol):
         files: Sequence[SourceFile],
         shape: Shape,
         folder: str,
-        quarantine: str,
+        quarantine: Quarantine,
     ) -> Extracted:
         """Write the partials of these files' blob dates below ``folder``.
 
-        What could not be read goes below ``quarantine``, as JSON lines by blob date with file and
+        What could not be read goes to ``quarantine``, as JSON lines by blob date with file and
         reason. Raises BadInput.
         """
         ...

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_jobs import duck_blocks, duck_totals, extraction
 from spark_jobs.duck_reading import read_chunks, read_lines
-from spark_jobs.engine import Extracted, Totals
+from spark_jobs.engine import Extracted, Quarantine, Totals
 from spark_jobs.engine_spark import totals_of
 from spark_jobs.files import SourceFile
 from spark_jobs.shape import Shape
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-TASK_BYTES = 64 << 20
+TASK_BYTES = 16 << 20
 """Packed; some two million records."""
 TASKS_MAX = 10_000
 BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -48,20 +48,17 @@ class DuckDbEngine:
         files: Sequence[SourceFile],
         shape: Shape,
         folder: str,
-        quarantine: str,
+        quarantine: Quarantine,
     ) -> Extracted:
         chunks, lines = partial(read_chunks, shape=shape), partial(read_lines, shape=shape)
         blocks = extraction.read(self._spark, source, files, chunks, lines, duck_blocks.SCHEMA)
-        return extraction.write(
-            blocks, "coalesce(records, 0)", files, folder, quarantine, compression="none"
-        )
+        return extraction.write(blocks, files, folder, quarantine, compression="none")
 
     def total(self, partials: Mapping[str, str], event_dates: Collection[str]) -> Totals:
         if not partials or not event_dates:
             return Totals()
-        folders = [f"{folder}/blob_date={day}" for day, folder in sorted(partials.items())]
-        rows = self._spark.read.schema(duck_blocks.SCHEMA).parquet(*folders)
-        blocks = rows.where(rows.reason.isNull() & rows.event_date.isin(sorted(event_dates)))
+        schema = duck_blocks.SCHEMA
+        blocks = extraction.partials_of(self._spark, schema, partials, event_dates)
         packed_bytes = blocks._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
         cores = self._spark.sparkContext.defaultParallelism
         parts = max(cores, min(-(-int(str(packed_bytes)) // TASK_BYTES), TASKS_MAX))

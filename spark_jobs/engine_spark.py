@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_jobs import extraction
 from spark_jobs.cluster_files import plain_path
-from spark_jobs.engine import Extracted, Totals
+from spark_jobs.engine import Extracted, Quarantine, Totals
 from spark_jobs.files import Chunk, SourceFile
 from spark_jobs.rows import COLUMNS, SCHEMA, Place, Reader, Row, columns
 from spark_jobs.shape import Shape
@@ -26,7 +26,8 @@ SERIES = ("event_date", "kind", "name", "dims")
 class SparkEngine:
     """``spark.range(tasks).mapInArrow`` reads; DataFrames do all else."""
 
-    name = "spark"
+    name = "spark-2"
+    """Of another number where partials of before cannot be read."""
     schema = SCHEMA
 
     def __init__(self, spark: SparkSession) -> None:
@@ -38,12 +39,12 @@ class SparkEngine:
         files: Sequence[SourceFile],
         shape: Shape,
         folder: str,
-        quarantine: str,
+        quarantine: Quarantine,
     ) -> Extracted:
         rows = self.rows(source, files, shape)
-        return extraction.write(rows, "if(reason is null, 1, 0)", files, folder, quarantine)
+        return extraction.write(rows, files, folder, quarantine)
 
-    def rows(self, source: Source, files: Sequence[SourceFile], shape: Shape) -> DataFrame:
+    def rows(self, source: Source, files: Sequence[SourceFile], shape: Shape) -> extraction.Rows:
         """In the columns of ``schema``, one a record or line that could not be read."""
         chunks, lines = partial(read_chunks, shape=shape), partial(read_lines, shape=shape)
         return extraction.read(self._spark, source, files, chunks, lines, self.schema)
@@ -51,10 +52,8 @@ class SparkEngine:
     def total(self, partials: Mapping[str, str], event_dates: Collection[str]) -> Totals:
         if not partials or not event_dates:
             return Totals()
-        folders = [f"{folder}/blob_date={day}" for day, folder in sorted(partials.items())]
-        rows = self._spark.read.schema(self.schema).parquet(*folders)
-        wanted = rows.where(rows.reason.isNull() & rows.event_date.isin(sorted(event_dates)))
-        records = without_copies(by_unit(wanted))
+        rows = extraction.partials_of(self._spark, self.schema, partials, event_dates)
+        records = without_copies(by_unit(rows))
         found = sums_by_hour(records).unionByName(shares_by_day(records), allowMissingColumns=True)
         return totals_of([row.asDict() for row in found.collect()])
 

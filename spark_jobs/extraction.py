@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
 
+from spark_jobs import tally
 from spark_jobs.cluster_files import ClusterFiles
-from spark_jobs.engine import BlobDate, Complaint, Extracted
+from spark_jobs.engine import Extracted, Quarantine
 from spark_jobs.files import Chunk, SourceFile, spread
 from spark_jobs.sources import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
-QUARANTINE = ("file", "reason", "field", "detail", "text")
-COMPLAINTS_MAX = 100
+QUARANTINE = ("blob_date", "file", "reason", "field", "detail", "text")
+QUARANTINE_FILE_LINES = 10_000
 
 Batches = Iterable["pa.RecordBatch"]
 ReadChunks = Callable[[Source, Sequence[Chunk]], Batches]
 ReadLines = Callable[[Batches], Batches]
 """Columns path and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What tasks make of lines. Rows have the columns blob_date, event_date and, of a line that
+    could not be read, those of ``QUARANTINE``; ``counts`` is complete once they are written."""
+
+    frame: DataFrame
+    counts: Accumulator[tally.Counts]
 
 
 def read(
@@ -30,77 +44,70 @@ def read(
     read_chunks: ReadChunks,
     read_lines: ReadLines,
     schema: str,
-) -> DataFrame:
+) -> Rows:
     """Each task reads about as many bytes as the others; Spark spreads what it reads itself."""
+    counts = tally.accumulator(spark.sparkContext)
     if isinstance(source, ClusterFiles):
-        return source.lines(files).mapInArrow(lambda batches: iter(read_lines(batches)), schema)
+        lines = source.lines(files)
+        frame = lines.mapInArrow(lambda batches: tally.counted(read_lines(batches), counts), schema)
+        return Rows(frame, counts)
     tasks = spread(files, spark.sparkContext.defaultParallelism)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from read_chunks(source, tasks[number])
+                yield from tally.counted(read_chunks(source, tasks[number]), counts)
 
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, schema)
+    return Rows(spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, schema), counts)
 
 
 def write(
-    rows: DataFrame,
-    records: str,
+    rows: Rows,
     files: Sequence[SourceFile],
     folder: str,
-    quarantine: str,
+    quarantine: Quarantine,
     compression: str = "zstd",
 ) -> Extracted:
-    """Partials by blob date, and apart from them what could not be read.
-
-    Rows have the columns blob_date, event_date and, of a line that could not be read, those of
-    ``QUARANTINE``. ``records`` is how many records a row holds, as SQL.
-    """
-    rows.write.partitionBy("blob_date").option("compression", compression).parquet(folder)
-    written = rows.sparkSession.read.schema(rows.schema).parquet(folder)
-    found = _described(written, records, files)
-    if found.complaints:
-        named = written.where("reason is not null").select("blob_date", *QUARANTINE)
-        named.coalesce(1).write.partitionBy("blob_date").json(quarantine)
-    return found
+    """Partials, and apart from them what could not be read."""
+    rows.frame.write.option("compression", compression).parquet(folder)
+    counts = rows.counts.value
+    complaints = tally.complaints_of(counts)
+    if complaints:
+        written = rows.frame.sparkSession.read.schema(rows.frame.schema).parquet(folder)
+        set_apart(written.where("reason is not null"), quarantine)
+    return Extracted(tally.blob_dates_of(counts, files), complaints)
 
 
-def _described(rows: DataFrame, records: str, files: Sequence[SourceFile]) -> Extracted:
-    """What was read, in one pass: by blob date, also of dates whose files held no line."""
-    from pyspark.sql import functions as F
+def set_apart(bad: DataFrame, quarantine: Quarantine) -> None:
+    """As JSON lines by blob date; however many there are, few of them at a time are here."""
+    by_date: dict[str, list[str]] = {}
+    written: dict[str, int] = {}
 
-    counted = rows.groupBy("blob_date", "event_date", "reason", "field").agg(
-        F.expr(f"sum({records})").alias("records"),
-        F.count("reason").alias("quarantined"),
-        F.min(F.struct("file", "detail")).alias("example"),
-    )
-    found = counted.collect()
-    return Extracted(
-        {day: _blob_date(day, files, found) for day in {file.blob_date for file in files}},
-        _complaints([row for row in found if row.reason is not None]),
-    )
+    def write_file(day: str, lines: Sequence[str]) -> None:
+        number = written[day] = written.get(day, 0) + 1
+        quarantine(f"blob_date={day}/part-{number:05}.json", "".join(lines).encode())
 
-
-def _complaints(rows: Sequence[Any]) -> list[Complaint]:
-    by_cause: dict[tuple[str, str], list[Any]] = {}
-    for row in rows:
-        by_cause.setdefault((row.reason, row.field), []).append(row)
-    complaints = []
-    for (reason, field), same in by_cause.items():
-        file, detail = min((row.example.file, row.example.detail) for row in same)
-        count = sum(row.quarantined for row in same)
-        complaints.append(Complaint(reason, field, count, file, detail))
-    return sorted(complaints, key=lambda complaint: -complaint.count)[:COMPLAINTS_MAX]
+    for row in bad.select(*QUARANTINE).toLocalIterator():
+        found = row.asDict()
+        day = found.pop("blob_date")
+        lines = by_date.setdefault(day, [])
+        lines.append(f"{json.dumps(found, ensure_ascii=False)}\n")
+        if len(lines) == QUARANTINE_FILE_LINES:
+            write_file(day, by_date.pop(day))
+    for day, lines in by_date.items():
+        write_file(day, lines)
 
 
-def _blob_date(day: str, files: Sequence[SourceFile], rows: Sequence[Any]) -> BlobDate:
-    own = [file for file in files if file.blob_date == day]
-    found = [row for row in rows if row.blob_date == day]
-    return BlobDate(
-        files=len(own),
-        size_bytes=sum(file.size_bytes for file in own),
-        records=sum(row.records or 0 for row in found),
-        quarantined=sum(row.quarantined for row in found),
-        event_dates=tuple(sorted({row.event_date for row in found if row.event_date is not None})),
-    )
+def partials_of(
+    spark: SparkSession, schema: str, partials: Mapping[str, str], event_dates: Iterable[str]
+) -> DataFrame:
+    """Rows of records of these event dates, from the folders of blob dates."""
+    by_folder: dict[str, list[str]] = {}
+    for day, folder in sorted(partials.items()):
+        by_folder.setdefault(folder, []).append(day)
+    frames: list[DataFrame] = []
+    for folder, days in by_folder.items():
+        rows = spark.read.schema(schema).parquet(folder)
+        frames.append(rows.where(rows.blob_date.isin(days)))
+    found = reduce(lambda some, more: some.unionAll(more), frames)
+    return found.where(found.reason.isNull() & found.event_date.isin(sorted(event_dates)))

@@ -9,7 +9,7 @@ from datetime import date, timedelta
 
 from shared.sampling.trend_rows import Trend
 from spark_jobs import publishing, results
-from spark_jobs.engine import BlobDate, Complaint, Engine, Extracted, Totals
+from spark_jobs.engine import BlobDate, Complaint, Engine, Extracted, Quarantine, Totals
 from spark_jobs.errors import BadInput, JobError
 from spark_jobs.files import UNDATED, SourceFile, chosen
 from spark_jobs.manifest import Entry, Manifest
@@ -58,9 +58,12 @@ def run(
     base = publishing.of_shape(store, request.shape)
     files = _files(source, base, engine, request)
     partials, quarantine = f"partials/{request.run_id}", f"quarantine/{request.run_id}"
+
+    def set_apart(name: str, content: bytes) -> None:
+        store.write(f"{quarantine}/{name}", content)
+
     try:
-        places = store.url(partials), store.url(quarantine)
-        found = _extract(engine, source, files, request.shape, *places)
+        found = _extract(engine, source, files, request.shape, store.url(partials), set_apart)
         if not any(blob_date.records for blob_date in found.blob_dates.values()):
             raise BadInput(nothing_read(source, files, found))
         done = _publish(store, engine, request, base, found, source.name, report)
@@ -77,7 +80,7 @@ def _extract(
     files: Sequence[SourceFile],
     shape: Shape,
     partials: str,
-    quarantine: str,
+    quarantine: Quarantine,
 ) -> Extracted:
     """What a task says of its input comes back within whatever Spark says of the task."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,12 @@ from shared.sampling.estimates import Figures
 from spark_jobs import files
 from spark_jobs.duck_reading import read_chunks
 from spark_jobs.duck_totals import totals
-from spark_jobs.engine import Engine, Totals
+from spark_jobs.engine import Engine, Extracted, Totals
 from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine, totals_of
 from spark_jobs.shape import Shape
 from spark_jobs.sources import LocalFiles
+from spark_jobs.stores import LocalStore
 from tests.spark.hostile import hostile_files
 from tests.spark.oracle import expected
 
@@ -49,12 +51,13 @@ def test_an_engine_gives_what_the_pure_core_gives(
     hostile_files(tmp_path / "in", seed)
     source = LocalFiles(str(tmp_path / "in"))
     partials = (tmp_path / "partials").as_uri()
-    quarantine = (tmp_path / "quarantine").as_uri()
-    found = engine.extract(source, source.files(), shape, partials, quarantine)
+    store = LocalStore(tmp_path / "quarantine")
+    found = engine.extract(source, source.files(), shape, partials, store.write)
     dates = {day for blob_date in found.blob_dates.values() for day in blob_date.event_dates}
     read = {day: partials for day, blob_date in found.blob_dates.items() if blob_date.records}
     quarantined = sum(blob_date.quarantined for blob_date in found.blob_dates.values())
     assert_right(tmp_path / "in", shape, engine.total(read, dates), quarantined)
+    assert_set_apart(tmp_path / "quarantine", found)
 
 
 @pytest.mark.parametrize("seed", range(2, 6))
@@ -73,6 +76,32 @@ def test_tasks_of_the_fast_engine_give_what_the_pure_core_gives(seed: int, tmp_p
     blocks = [(row["event_date"], row["block"]) for row in rows if row["reason"] is None]
     found = totals_of(totals(blocks).to_pylist())
     assert_right(tmp_path, shape, found, len(rows) - len(blocks))
+
+
+def assert_set_apart(folder: Path, found: Extracted) -> None:
+    """Every line that could not be read is there, by blob date, for the reason counted."""
+    lines = {
+        day.name: [
+            json.loads(line) for file in day.iterdir() for line in file.read_bytes().splitlines()
+        ]
+        for day in folder.iterdir()
+    }
+    counts = {day: one.quarantined for day, one in found.blob_dates.items() if one.quarantined}
+    assert {day: len(rows) for day, rows in lines.items()} == {
+        f"blob_date={day}": count for day, count in counts.items()
+    }
+    rows = [row for some in lines.values() for row in some]
+    for complaint in found.complaints:
+        alike = [
+            row
+            for row in rows
+            if (row["reason"], row["field"]) == (complaint.reason, complaint.field)
+        ]
+        assert len(alike) == complaint.count
+        assert min((row["file"], row["detail"]) for row in alike) == (
+            complaint.file,
+            complaint.detail,
+        )
 
 
 def assert_right(root: Path, shape: Shape, found: Totals, quarantined: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from shared.sampling.trend_rows import Trend
 from spark_jobs import publishing
-from spark_jobs.engine import BlobDate, Extracted, Totals
+from spark_jobs.engine import BlobDate, Extracted, Quarantine, Totals
 from spark_jobs.errors import BadInput, BadOutput
 from spark_jobs.files import SourceFile
 from spark_jobs.job import Done, Request, run
@@ -54,7 +54,7 @@ class Counting:
         files: Sequence[SourceFile],
         shape: Shape,
         folder: str,
-        quarantine: str,
+        quarantine: Quarantine,
     ) -> Extracted:
         for file in files:
             path = Path(folder.removeprefix("file://")) / f"blob_date={file.blob_date}"
