@@ -6,6 +6,7 @@ To plan the query of lines takes 20 ms, as long as it takes to read 4,000 of the
 from __future__ import annotations
 
 import atexit
+import gc
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ def database() -> duckdb.DuckDBPyConnection:
         config={"threads": 1, "autoinstall_known_extensions": False, "memory_limit": "1GB"}
     )
     connection.execute("set preserve_insertion_order = false")
+    gc.freeze()  # Spark collects garbage after each task: not among all that was imported
     atexit.register(_close)
     return connection
 
