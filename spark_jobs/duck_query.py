@@ -94,3 +94,4 @@ def _close() -> None:
     """While the interpreter is still whole."""
     line_query.cache_clear()
     database.cache_clear()
+    gc.unfreeze()
