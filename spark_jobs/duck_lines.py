@@ -34,9 +34,13 @@ DURATION = "DurationMs"
 MINUTE_LENGTH = len("2017-05-15T09:30")
 
 _NUMBER = r"-?\d{1,15}(?:\.\d{1,20})?(?:[eE][-+]?\d\d?)?"
-_SECOND = r':[0-5]\d\.\d{1,7}Z"'
+_STAMP = r'"[-:T\d]{16}:[0-5]\d\.\d{1,7}Z"'
 _ENTRY = rf'"(?:[^"\\]|\\.)*":(?:{_NUMBER}|null)'
 _MEASUREMENTS = rf"\{{(?:{_ENTRY}(?:,{_ENTRY})*)?\}}"
+_OPEN_TELEMETRY = (
+    "contains(lower(SDKVersion), 'otel')"
+    " and regexp_matches(lower(SDKVersion->>'$'), '(^|:)otel') is true"
+)
 _RATE = r"\d{1,3}(?:\.\d{1,15})?"
 
 
@@ -67,9 +71,7 @@ with parsed as (
         coalesce(Type in ({others}) and records is null, false) as ignored,
         coalesce(time, case when not contains(line, '"time"') then TimeGenerated end) as stamp,
         ItemCount::varchar as items,
-        {_rate()} as rate_text,
-        contains(lower(SDKVersion), 'otel')
-            and regexp_matches(lower(SDKVersion->>'$'), '(^|:)otel') is true as open_telemetry
+        {_rate()} as rate_text
     from columns
 ), checked as (
     select *, kind is not null and ({_is_plain(shape)}) as plain,
@@ -82,7 +84,7 @@ with parsed as (
                 else greatest(n, by_rate) end
             else coalesce(n, 1.0) end as k,
         case when rate_text is not null then n is null or n = 1 or abs(n - by_rate) < {ROUNDING}
-            else not ((n is null or n = 1) and open_telemetry) end as known,
+            when n is null or n = 1 then not ({_OPEN_TELEMETRY}) else true end as known,
         hash({", ".join(f"json_keys({name})" for name in DIGESTED)}) as names,
         {_key()} as key,
         {op_sql("OperationId->>'$'")} as op
@@ -129,8 +131,7 @@ def _is_plain(shape: Shape) -> str:
     return " and ".join(
         [
             *texts,
-            f"coalesce(regexp_full_match(substr(stamp, {MINUTE_LENGTH + 2}), {_text(_SECOND)}),"
-            " false)",
+            f"coalesce(regexp_full_match(stamp, {_text(_STAMP)}), false)",
             "records is null",
             "(kind != 'event' or coalesce(Name != '\"\"', false))",
             r"(items is null or regexp_full_match(items, '[1-9]\d{0,14}'))",
@@ -140,17 +141,17 @@ def _is_plain(shape: Shape) -> str:
             *properties,
             f"(rate_text is null or (regexp_full_match(rate_text, {_text(_RATE)})"
             " and try_cast(rate_text as double) > 0 and try_cast(rate_text as double) <= 100))",
-            f"(kind != 'trace' or ({templates}))",
+            f"case when kind = 'trace' then {templates} else true end",
         ]
     )
 
 
 def _missing_or_text(name: str) -> str:
-    """Cheap where no property is called like that."""
+    """Looked for only where some name or text is like it: `or` would look for it everywhere."""
     found = f"json_type(Properties, {_pointer(name)})"
     return (
-        f"(Properties is null or not contains(Properties, {_text(_inner(name))})"
-        f" or coalesce({found}, 'NULL') in ('VARCHAR', 'NULL'))"
+        f"case when contains(Properties, {_text(_inner(name))})"
+        f" then coalesce({found}, 'NULL') in ('VARCHAR', 'NULL') else true end"
     )
 
 
