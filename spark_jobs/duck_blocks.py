@@ -17,6 +17,7 @@ FORMAT = 3
 """Another one where partials of before cannot be read, or keys are made in another way."""
 BUCKETS = 8
 BLOCK_ROWS_MAX = 65_536
+BATCH_BYTES = 2 << 20
 SCHEMA = (
     "blob_date string, event_date string, bucket int, records long, block binary,"
     " file string, reason string, field string, detail string, text string"
@@ -51,19 +52,29 @@ def unpacked(block: Any) -> pa.Table:
     return pa.ipc.open_stream(block).read_all()
 
 
-def batch_of_blocks(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
-    """One a batch: they are large."""
+def batches_of_blocks(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
+    """Small ones together, large ones alone."""
+    rows: list[dict[str, Any]] = []
+    size_bytes = 0
     for block in blocks:
         for start in range(0, block.records.num_rows, BLOCK_ROWS_MAX):
             part = block.records.slice(start, BLOCK_ROWS_MAX)
-            row = {
-                "blob_date": block.blob_date,
-                "event_date": block.event_date,
-                "bucket": block.bucket,
-                "records": part.num_rows,
-                "block": packed(part),
-            }
-            yield batch([row])
+            content = packed(part)
+            rows.append(
+                {
+                    "blob_date": block.blob_date,
+                    "event_date": block.event_date,
+                    "bucket": block.bucket,
+                    "records": part.num_rows,
+                    "block": content,
+                }
+            )
+            size_bytes += len(content)
+            if size_bytes >= BATCH_BYTES:
+                yield batch(rows)
+                rows, size_bytes = [], 0
+    if rows:
+        yield batch(rows)
 
 
 def batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:

@@ -25,7 +25,7 @@ from spark_jobs.duck_arrow import (
     text_lines,
     without,
 )
-from spark_jobs.duck_blocks import BUCKETS, NAMES, RECORD_COLUMNS, Block, batch, batch_of_blocks
+from spark_jobs.duck_blocks import BUCKETS, NAMES, RECORD_COLUMNS, Block, batch, batches_of_blocks
 from spark_jobs.duck_lines import NEEDED, bucket_sql, op_sql
 from spark_jobs.duck_query import connect, line_query
 from spark_jobs.files import Chunk, SourceFile
@@ -105,7 +105,7 @@ class _Reading:
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         yield from self._quarantined(1)
-        yield from batch_of_blocks(self._blocks())
+        yield from batches_of_blocks(self._blocks())
 
     def _parse(self, lines: pa.Table, places: Sequence[Place], written: bool = False) -> pa.Table:
         """Keep what is plain; the lines that are to be read singly are returned."""

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-TASK_BYTES = 16 << 20
-"""Packed; some two million records."""
+TASK_BYTES = 8 << 20
+"""Packed; some 300,000 records, so that a task stays small."""
 TASKS_MAX = 10_000
 BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BATCH_BLOCKS = "64"
