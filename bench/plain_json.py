@@ -17,7 +17,7 @@ from spark_jobs.files import SourceFile
 from spark_jobs.rows import COLUMNS, SCHEMA
 from spark_jobs.shape import Shape
 from spark_jobs.sources import Source
-from spark_jobs.tally import Count, Counts, Group, blob_dates_of, complaints_of
+from spark_jobs.tally import Count, Counts, Group, blob_dates_of, complaints_of, quarantined
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -49,8 +49,9 @@ class PlainJsonEngine(SparkEngine):
         rows.write.option("compression", "zstd").parquet(folder)
         written = self._spark.read.schema(self.schema).parquet(folder)
         counts = counted(written)
-        if complaints := complaints_of(counts):
-            set_apart(written.where("reason is not null"), quarantine)
+        complaints = complaints_of(counts)
+        if complaints:
+            set_apart(written, quarantined(counts), quarantine)
         return Extracted(blob_dates_of(counts, files), complaints)
 
 

@@ -59,7 +59,7 @@ class DuckDbEngine:
             return Totals()
         schema = duck_blocks.SCHEMA
         blocks = extraction.partials_of(self._spark, schema, partials, event_dates)
-        packed_bytes = blocks._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
+        packed_bytes = blocks._jdf.queryExecution().analyzed().stats().sizeInBytes()
         cores = self._spark.sparkContext.defaultParallelism
         parts = max(cores, min(-(-int(str(packed_bytes)) // TASK_BYTES), TASKS_MAX))
         met = blocks.repartition(parts, "event_date", "bucket").select("event_date", "block")

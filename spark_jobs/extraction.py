@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from spark_jobs import tally
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUARANTINE = ("blob_date", "file", "reason", "field", "detail", "text")
-QUARANTINE_FILE_LINES = 10_000
+QUARANTINE_LINES = 10_000
 
 Batches = Iterable["pa.RecordBatch"]
 ReadChunks = Callable[[Source, Sequence[Chunk]], Batches]
@@ -74,28 +75,24 @@ def write(
     complaints = tally.complaints_of(counts)
     if complaints:
         written = rows.frame.sparkSession.read.schema(rows.frame.schema).parquet(folder)
-        set_apart(written.where("reason is not null"), quarantine)
+        set_apart(written, tally.quarantined(counts), quarantine)
     return Extracted(tally.blob_dates_of(counts, files), complaints)
 
 
-def set_apart(bad: DataFrame, quarantine: Quarantine) -> None:
+def set_apart(rows: DataFrame, count: int, quarantine: Quarantine) -> None:
     """As JSON lines by blob date; however many there are, few of them at a time are here."""
-    by_date: dict[str, list[str]] = {}
-    written: dict[str, int] = {}
-
-    def write_file(day: str, lines: Sequence[str]) -> None:
-        number = written[day] = written.get(day, 0) + 1
-        quarantine(f"blob_date={day}/part-{number:05}.json", "".join(lines).encode())
-
-    for row in bad.select(*QUARANTINE).toLocalIterator():
-        found = row.asDict()
-        day = found.pop("blob_date")
-        lines = by_date.setdefault(day, [])
-        lines.append(f"{json.dumps(found, ensure_ascii=False)}\n")
-        if len(lines) == QUARANTINE_FILE_LINES:
-            write_file(day, by_date.pop(day))
-    for day, lines in by_date.items():
-        write_file(day, lines)
+    bad = rows.where("reason is not null").select(*QUARANTINE)
+    found = iter(bad.collect() if count <= QUARANTINE_LINES else bad.toLocalIterator())
+    number = 0
+    while some := list(islice(found, QUARANTINE_LINES)):
+        number += 1
+        by_date: dict[str, list[str]] = {}
+        for row in some:
+            columns = row.asDict()
+            lines = by_date.setdefault(columns.pop("blob_date"), [])
+            lines.append(f"{json.dumps(columns, ensure_ascii=False)}\n")
+        for day, lines in by_date.items():
+            quarantine(f"blob_date={day}/part-{number:05}.json", "".join(lines).encode())
 
 
 def partials_of(

@@ -91,6 +91,11 @@ def _counts_of(batch: pa.RecordBatch) -> Counts:
     return found
 
 
+def quarantined(counts: Counts) -> int:
+    """How many lines could not be read."""
+    return sum(count.number for group, count in counts.items() if group.reason)
+
+
 def complaints_of(counts: Counts) -> list[Complaint]:
     """The most frequent first."""
     of_all_dates: Counts = {}
@@ -120,6 +125,6 @@ def _blob_date(sizes: Sequence[int], counts: Counts) -> BlobDate:
         files=len(sizes),
         size_bytes=sum(sizes),
         records=sum(count.number for group, count in counts.items() if group.reason is None),
-        quarantined=sum(count.number for group, count in counts.items() if group.reason),
+        quarantined=quarantined(counts),
         event_dates=tuple(sorted({group.event_date for group in counts if group.event_date})),
     )

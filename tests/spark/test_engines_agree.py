@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shared.sampling.estimates import Figures
-from spark_jobs import files
+from spark_jobs import extraction, files
 from spark_jobs.duck_reading import read_chunks
 from spark_jobs.duck_totals import totals
 from spark_jobs.engine import Engine, Extracted, Totals
@@ -45,8 +45,9 @@ def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_an_engine_gives_what_the_pure_core_gives(
-    engine: Engine, seed: int, tmp_path: Path
+    engine: Engine, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(extraction, "QUARANTINE_LINES", (10_000, 7)[seed])
     shape = SHAPES[seed % len(SHAPES)]
     hostile_files(tmp_path / "in", seed)
     source = LocalFiles(str(tmp_path / "in"))
