@@ -23,17 +23,14 @@ SCHEMA = ", ".join(
 )
 """Shares of a day where ``hour`` is null, all other sums of an hour."""
 
+SERIES = ("event_date", "kind", "name")
+MEASURED = ["hour", "op", "key", "k", "trusted", "late", "x"]
 STEPS = (
-    """
-create temp table series as
-select row_number() over () as series, *
-from (select distinct event_date, kind, name, dims from found)
-""",
     """
 create temp table records as
 select hour, op, key, any_value(series) as series, max(k) as k, bool_and(trusted) as trusted,
     bool_and(late) as late, max(x) as x, count(*) - 1 as copies
-from found join series using (event_date, kind, name, dims) group by hour, op, key
+from found group by hour, op, key
 """,
     """
 create temp table levels as
@@ -63,19 +60,19 @@ select series, k * (k - 1) as c, k * (k - 1) * coalesce(x, 0) * coalesce(x, 0) a
 from records where k > 1 and op = 0
 """
 BY_DAY = f"""
-select event_date, kind, name, dims, sum(c) as count_shares, sum(t) as sum_shares,
+select series, sum(c) as count_shares, sum(t) as sum_shares,
     sum(c * c) as count_share_squares, sum(t * t) as sum_share_squares
-from ({SHARES}) join series using (series) group by all
+from ({SHARES}) group by all
 """
 BY_HOUR = """
-select event_date, hour::bigint as hour, kind, name, dims,
+select series, hour::bigint as hour,
     count(*) as records, sum(copies)::bigint as duplicates,
     count(*) filter (late) as late, count(*) filter (not trusted) as doubtful,
     count(x) as valued, sum(coalesce(x, 0)) as raw_sum, sum(k) as weight_sum,
     sum(k * k) as weight_square_sum, max(k) as weight_max,
     sum(k * coalesce(x, 0)) as adjusted_sum, sum(k * (k - 1)) as count_variance,
     sum(k * (k - 1) * coalesce(x, 0) * coalesce(x, 0)) as sum_variance
-from records join series using (series) group by all
+from records group by all
 """
 
 
@@ -89,9 +86,44 @@ def totals(blocks: Sequence[tuple[str, Any]]) -> pa.Table:
         records = unpacked(block)
         date = pa.repeat(pa.scalar(event_date), records.num_rows)
         tables.append(records.append_column("event_date", date))
-    connection.register("found", pa.concat_tables(tables, promote_options="permissive"))
+    found = pa.concat_tables(tables, promote_options="permissive")
+    numbers, series = _series(found)
+    connection.register("found", found.select(MEASURED).append_column("series", numbers))
     for step in STEPS:
         connection.execute(step)
     sums = [connection.sql(sql).to_arrow_table() for sql in (BY_HOUR, BY_DAY)]
-    found = pa.concat_tables(sums, promote_options="permissive")
-    return found.select([part.split()[0] for part in SCHEMA.split(", ")])
+    return _named(pa.concat_tables(sums, promote_options="permissive"), series)
+
+
+def _series(records: pa.Table) -> tuple[pa.Array, list[tuple[str, ...]]]:
+    """The number of each record's series, and what it stands for: event date, kind, name and
+    dimensions. Numbers are joined and grouped in less time than texts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers: Any = pa.repeat(pa.scalar(0, pa.int64()), records.num_rows)
+    series: list[tuple[str, ...]] = [()]
+    dims = records["dims"]
+    count = pc.max(pc.list_value_length(dims)).as_py() or 0
+    texts = [records[name] for name in SERIES] + [pc.list_element(dims, n) for n in range(count)]
+    for text in texts:
+        found = text.combine_chunks().dictionary_encode()
+        values = found.dictionary.to_pylist()
+        both = pc.add(pc.multiply(numbers, len(values)), found.indices).dictionary_encode()
+        series = [
+            (*series[pair // len(values)], values[pair % len(values)])
+            for pair in both.dictionary.to_pylist()
+        ]
+        numbers = both.indices.cast(pa.int64())
+    return numbers, series
+
+
+def _named(sums: pa.Table, series: Sequence[tuple[str, ...]]) -> pa.Table:
+    import pyarrow as pa
+
+    found = [series[number] for number in sums["series"].to_pylist()]
+    for position, name in enumerate(SERIES):
+        sums = sums.append_column(name, pa.array([one[position] for one in found], pa.string()))
+    dims = [list(one[len(SERIES) :]) for one in found]
+    sums = sums.append_column("dims", pa.array(dims, pa.list_(pa.string())))
+    return sums.select([part.split()[0] for part in SCHEMA.split(", ")])
