@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from shared.sampling.diagnostic_export import KEY_COLUMNS, KINDS, SAMPLE_RATE
 from spark_jobs.engine import Extracted, Quarantine
 from spark_jobs.engine_spark import SparkEngine
-from spark_jobs.extraction import set_apart
+from spark_jobs.extraction import bad_lines, set_apart
 from spark_jobs.files import SourceFile
 from spark_jobs.rows import COLUMNS, SCHEMA
 from spark_jobs.shape import Shape
 from spark_jobs.sources import Source
-from spark_jobs.tally import Count, Counts, Group, blob_dates_of, complaints_of, quarantined
+from spark_jobs.tally import Count, Counts, Group, blob_dates_of, complaints_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -49,10 +49,8 @@ class PlainJsonEngine(SparkEngine):
         rows.write.option("compression", "zstd").parquet(folder)
         written = self._spark.read.schema(self.schema).parquet(folder)
         counts = counted(written)
-        complaints = complaints_of(counts)
-        if complaints:
-            set_apart(written, quarantined(counts), quarantine)
-        return Extracted(blob_dates_of(counts, files), complaints)
+        set_apart(bad_lines(written), quarantine)
+        return Extracted(blob_dates_of(counts, files), complaints_of(counts))
 
 
 def records(spark: SparkSession, paths: list[str], measurement: str) -> DataFrame:

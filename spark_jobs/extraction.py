@@ -9,19 +9,26 @@ from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from spark_jobs import tally
 from spark_jobs.cluster_files import ClusterFiles
 from spark_jobs.engine import Extracted, Quarantine
 from spark_jobs.files import Chunk, SourceFile, spread
 from spark_jobs.sources import Source
+from spark_jobs.tally import (
+    QUARANTINE,
+    Line,
+    Tally,
+    accumulator,
+    blob_dates_of,
+    complaints_of,
+    counted,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
-QUARANTINE = ("blob_date", "file", "reason", "field", "detail", "text")
-QUARANTINE_LINES = 10_000
+FILE_LINES = 10_000
 
 Batches = Iterable["pa.RecordBatch"]
 ReadChunks = Callable[[Source, Sequence[Chunk]], Batches]
@@ -32,10 +39,10 @@ ReadLines = Callable[[Batches], Batches]
 @dataclass(frozen=True, slots=True)
 class Rows:
     """What tasks make of lines. Rows have the columns blob_date, event_date and, of a line that
-    could not be read, those of ``QUARANTINE``; ``counts`` is complete once they are written."""
+    could not be read, those of ``QUARANTINE``; ``tally`` is complete once they are written."""
 
     frame: DataFrame
-    counts: Accumulator[tally.Counts]
+    tally: Accumulator[Tally]
 
 
 def read(
@@ -47,19 +54,19 @@ def read(
     schema: str,
 ) -> Rows:
     """Each task reads about as many bytes as the others; Spark spreads what it reads itself."""
-    counts = tally.accumulator(spark.sparkContext)
+    tally = accumulator(spark.sparkContext)
     if isinstance(source, ClusterFiles):
         lines = source.lines(files)
-        frame = lines.mapInArrow(lambda batches: tally.counted(read_lines(batches), counts), schema)
-        return Rows(frame, counts)
+        frame = lines.mapInArrow(lambda batches: counted(read_lines(batches), tally), schema)
+        return Rows(frame, tally)
     tasks = spread(files, spark.sparkContext.defaultParallelism)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from tally.counted(read_chunks(source, tasks[number]), counts)
+                yield from counted(read_chunks(source, tasks[number]), tally)
 
-    return Rows(spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, schema), counts)
+    return Rows(spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, schema), tally)
 
 
 def write(
@@ -71,28 +78,30 @@ def write(
 ) -> Extracted:
     """Partials, and apart from them what could not be read."""
     rows.frame.write.option("compression", compression).parquet(folder)
-    counts = rows.counts.value
-    complaints = tally.complaints_of(counts)
-    if complaints:
-        written = rows.frame.sparkSession.read.schema(rows.frame.schema).parquet(folder)
-        set_apart(written, tally.quarantined(counts), quarantine)
-    return Extracted(tally.blob_dates_of(counts, files), complaints)
+    found = rows.tally.value
+    written = rows.frame.sparkSession.read.schema(rows.frame.schema).parquet(folder)
+    set_apart(found.lines if found.has_all_lines else bad_lines(written), quarantine)
+    return Extracted(blob_dates_of(found.counts, files), complaints_of(found.counts))
 
 
-def set_apart(rows: DataFrame, count: int, quarantine: Quarantine) -> None:
-    """As JSON lines by blob date; however many there are, few of them at a time are here."""
+def bad_lines(rows: DataFrame) -> Iterator[Line]:
+    """Of rows that were written, some megabytes at a time."""
     bad = rows.where("reason is not null").select(*QUARANTINE)
-    found = iter(bad.collect() if count <= QUARANTINE_LINES else bad.toLocalIterator())
-    number = 0
-    while some := list(islice(found, QUARANTINE_LINES)):
+    return (row.asDict() for row in bad.toLocalIterator())
+
+
+def set_apart(lines: Iterable[Line], quarantine: Quarantine) -> None:
+    """As JSON lines by blob date; however many there are, few of them at a time are here."""
+    rest, number = iter(lines), 0
+    while some := list(islice(rest, FILE_LINES)):
         number += 1
         by_date: dict[str, list[str]] = {}
-        for row in some:
-            columns = row.asDict()
-            lines = by_date.setdefault(columns.pop("blob_date"), [])
-            lines.append(f"{json.dumps(columns, ensure_ascii=False)}\n")
-        for day, lines in by_date.items():
-            quarantine(f"blob_date={day}/part-{number:05}.json", "".join(lines).encode())
+        for line in some:
+            columns = {name: line[name] for name in QUARANTINE[1:]}
+            text = f"{json.dumps(columns, ensure_ascii=False)}\n"
+            by_date.setdefault(line["blob_date"], []).append(text)
+        for day, texts in by_date.items():
+            quarantine(f"blob_date={day}/part-{number:05}.json", "".join(texts).encode())
 
 
 def partials_of(

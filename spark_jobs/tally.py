@@ -7,6 +7,7 @@ tried, as long as its rows are written by the same stage (RDD Programming Guide,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_jobs.engine import BlobDate, Complaint
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
 COMPLAINTS_MAX = 100
+LINES_MAX = 10_000
+QUARANTINE = ["blob_date", "file", "reason", "field", "detail", "text"]
+
+Line = dict[str, str]
+"""In the columns of ``QUARANTINE``; of the text the beginning."""
 
 
 class Group(NamedTuple):
@@ -52,42 +58,67 @@ def merge(counts: Counts, more: Counts) -> Counts:
     return counts
 
 
-class _Counting:
-    """How Spark adds counts; see ``pyspark.AccumulatorParam``."""
+@dataclass(slots=True)
+class Tally:
+    """``lines`` are those that could not be read, unless there are too many of them."""
 
-    def zero(self, value: Counts) -> Counts:
+    counts: Counts = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)
+
+    @property
+    def has_all_lines(self) -> bool:
+        return len(self.lines) == quarantined(self.counts)
+
+    def add(self, more: Tally) -> Tally:
+        merge(self.counts, more.counts)
+        self.lines = (self.lines + more.lines)[:LINES_MAX]
+        return self
+
+
+class _Adding:
+    """How Spark adds tallies; see ``pyspark.AccumulatorParam``."""
+
+    def zero(self, value: Tally) -> Tally:
         del value
-        return {}
+        return Tally()
 
-    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:  # noqa: N802
-        return merge(value1, value2)
+    def addInPlace(self, value1: Tally, value2: Tally) -> Tally:  # noqa: N802
+        return value1.add(value2)
 
 
-def accumulator(context: SparkContext) -> Accumulator[Counts]:
-    return context.accumulator({}, _Counting())  # type: ignore[arg-type]
+def accumulator(context: SparkContext) -> Accumulator[Tally]:
+    return context.accumulator(Tally(), _Adding())  # type: ignore[arg-type]
 
 
 def counted(
-    batches: Iterable[pa.RecordBatch], counts: Accumulator[Counts]
+    batches: Iterable[pa.RecordBatch], tally: Accumulator[Tally]
 ) -> Iterator[pa.RecordBatch]:
     """The same batches. A row is a line that could not be read, so many ``records``, or one."""
     for batch in batches:
-        counts.add(_counts_of(batch))
+        tally.add(_tally_of(batch))
         yield batch
 
 
-def _counts_of(batch: pa.RecordBatch) -> Counts:
-    names = ["blob_date", "event_date", "reason", "field", "file", "detail"]
-    columns = [batch.column(name).to_pylist() for name in names]
+def _tally_of(batch: pa.RecordBatch) -> Tally:
+    days, event_dates = (batch.column(name).to_pylist() for name in ("blob_date", "event_date"))
     packed = "records" in batch.schema.names
     numbers = batch.column("records").to_pylist() if packed else [1] * batch.num_rows
-    found: Counts = {}
-    for blob_date, event_date, reason, field, file, detail, number in zip(
-        *columns, numbers, strict=True
-    ):
-        group = Group(blob_date, event_date, reason, field)
-        count = Count(number) if reason is None else Count(1, file, detail)
-        merge(found, {group: count})
+    good = batch.column("reason").is_null().to_pylist()
+    found = Tally()
+    for day, event_date, number, read in zip(days, event_dates, numbers, good, strict=True):
+        if read:
+            merge(found.counts, {Group(day, event_date, None, None): Count(number)})
+    if not all(good):
+        found.add(_tally_of_lines(batch.filter(batch.column("reason").is_valid())))
+    return found
+
+
+def _tally_of_lines(batch: pa.RecordBatch) -> Tally:
+    lines: list[Line] = batch.select(QUARANTINE).to_pylist()
+    found = Tally(lines=lines[:LINES_MAX])
+    for line in lines:
+        group = Group(line["blob_date"], None, line["reason"], line["field"])
+        merge(found.counts, {group: Count(1, line["file"], line["detail"])})
     return found
 
 

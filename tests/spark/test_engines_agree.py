@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shared.sampling.estimates import Figures
-from spark_jobs import extraction, files
+from spark_jobs import extraction, files, tally
 from spark_jobs.duck_reading import read_chunks
 from spark_jobs.duck_totals import totals
 from spark_jobs.engine import Engine, Extracted, Totals
@@ -47,7 +47,8 @@ def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_engine_gives_what_the_pure_core_gives(
     engine: Engine, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extraction, "QUARANTINE_LINES", (10_000, 7)[seed])
+    monkeypatch.setattr(extraction, "FILE_LINES", (10_000, 7)[seed])
+    monkeypatch.setattr(tally, "LINES_MAX", (10_000, 5)[seed])
     shape = SHAPES[seed % len(SHAPES)]
     hostile_files(tmp_path / "in", seed)
     source = LocalFiles(str(tmp_path / "in"))
