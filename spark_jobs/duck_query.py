@@ -54,21 +54,26 @@ class LineQuery:
     """``lines_sql`` of a shape, run on one table after the other."""
 
     def __init__(self, shape: Shape) -> None:
+        import duckdb
         import pyarrow as pa
 
         self._shape = shape
-        none = {"line": pa.array([], pa.string()), "number": pa.array([], pa.int64())}
-        self._none = pa.table(none)
+        self._none = pa.table(
+            {"line": pa.array([], pa.string()), "number": pa.array([], pa.int64())}
+        )
         self._lines = _Lines(self._none)
         self._connection = connect()
         self._connection.register("lines", self._lines)
-        self._planned: set[str] = set()
+        self._planned: dict[tuple[bool, bool], str] = {}
+        self._plans_once = not duckdb.__version__.startswith("1.")  # reads no table twice
 
     def run(self, lines: pa.Table, written: bool) -> pa.Table:
         """``lines`` has the columns of the query."""
         import duckdb
 
         self._lines.table = lines
+        if not self._plans_once:
+            self._connection.register("lines", lines)
         try:
             return self._run(written, careful=False)
         except duckdb.InvalidInputException:  # a line is cut where it looks whole
@@ -77,12 +82,17 @@ class LineQuery:
             self._lines.table = self._none
 
     def _run(self, written: bool, careful: bool) -> pa.Table:
-        name = f"lines_{written}_{careful}"
-        if name not in self._planned:
-            sql = lines_sql(self._shape, written, careful)
+        sql = lines_sql(self._shape, written, careful)
+        if self._plans_once:
+            sql = self._plan(sql, written, careful)
+        return self._connection.sql(sql).to_arrow_table()
+
+    def _plan(self, sql: str, written: bool, careful: bool) -> str:
+        if (written, careful) not in self._planned:
+            name = f"lines_{written}_{careful}"
             self._connection.execute(f"prepare {name} as {sql}")
-            self._planned.add(name)
-        return self._connection.sql(f"execute {name}").to_arrow_table()
+            self._planned[written, careful] = f"execute {name}"
+        return self._planned[written, careful]
 
 
 @cache
