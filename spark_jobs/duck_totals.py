@@ -107,7 +107,7 @@ def _series(records: pa.Table) -> tuple[pa.Array, list[tuple[str, ...]]]:
     count = pc.max(pc.list_value_length(dims)).as_py() or 0
     texts = [records[name] for name in SERIES] + [pc.list_element(dims, n) for n in range(count)]
     for text in texts:
-        found = text.combine_chunks().dictionary_encode()
+        found = text.dictionary_encode().combine_chunks()
         values = found.dictionary.to_pylist()
         both = pc.add(pc.multiply(numbers, len(values)), found.indices).dictionary_encode()
         series = [

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASK_BYTES = 8 << 20
-"""Packed; some 300,000 records, so that a task stays small."""
+"""Packed; some 300,000 records. A task has no less than a bucket of a date."""
 TASKS_MAX = 10_000
 BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BATCH_BLOCKS = "64"
@@ -61,7 +61,9 @@ class DuckDbEngine:
         blocks = extraction.partials_of(self._spark, schema, partials, event_dates)
         packed_bytes = blocks._jdf.queryExecution().analyzed().stats().sizeInBytes()
         cores = self._spark.sparkContext.defaultParallelism
-        parts = max(cores, min(-(-int(str(packed_bytes)) // TASK_BYTES), TASKS_MAX))
+        wanted = -(-int(str(packed_bytes)) // TASK_BYTES)
+        most = min(duck_blocks.BUCKETS * len(event_dates), TASKS_MAX)
+        parts = max(cores, min(wanted, most))
         met = blocks.repartition(parts, "event_date", "bucket").select("event_date", "block")
         usual = self._spark.conf.get(BATCH_SETTING) or "10000"
         self._spark.conf.set(BATCH_SETTING, BATCH_BLOCKS)

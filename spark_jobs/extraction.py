@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from spark_jobs.cluster_files import ClusterFiles
 from spark_jobs.engine import Extracted, Quarantine
+from spark_jobs.errors import JobError
 from spark_jobs.files import Chunk, SourceFile, spread
 from spark_jobs.sources import Source
 from spark_jobs.tally import (
@@ -76,16 +77,23 @@ def write(
     quarantine: Quarantine,
     compression: str = "zstd",
 ) -> Extracted:
-    """Partials, and apart from them what could not be read."""
-    rows.frame.write.option("compression", compression).parquet(folder)
+    """Partials, and apart from them what could not be read. Raises JobError."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    seen = Observation()
+    frame = rows.frame.observe(seen, F.count(F.lit(1)).alias("rows"))
+    frame.write.option("compression", compression).parquet(folder)
     found = rows.tally.value
+    if found.rows != seen.get["rows"]:
+        raise JobError("Spark lost some of what tasks counted; nothing was changed: run it again")
     written = rows.frame.sparkSession.read.schema(rows.frame.schema).parquet(folder)
     set_apart(found.lines if found.has_all_lines else bad_lines(written), quarantine)
     return Extracted(blob_dates_of(found.counts, files), complaints_of(found.counts))
 
 
 def bad_lines(rows: DataFrame) -> Iterator[Line]:
-    """Of rows that were written, some megabytes at a time."""
+    """Of rows that were written, a partition at a time."""
     bad = rows.where("reason is not null").select(*QUARANTINE)
     return (row.asDict() for row in bad.toLocalIterator())
 

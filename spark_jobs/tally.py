@@ -1,7 +1,8 @@
 """What tasks count while they read: it reaches the driver beside the rows, and costs no query.
 
 Spark adds what a task has counted once the task has succeeded, and only once however often it was
-tried, as long as its rows are written by the same stage (RDD Programming Guide, "Accumulators").
+tried, as long as its rows are written by the same stage (RDD Programming Guide, "Accumulators"). It
+does not promise that none is lost on the way, so the rows are counted by Spark as well.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_jobs.engine import BlobDate, Complaint
+from spark_jobs.errors import JobError
 from spark_jobs.files import SourceFile
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
 COMPLAINTS_MAX = 100
-LINES_MAX = 10_000
+LINES_MAX = 1_000
 QUARANTINE = ["blob_date", "file", "reason", "field", "detail", "text"]
 
 Line = dict[str, str]
@@ -60,8 +62,9 @@ def merge(counts: Counts, more: Counts) -> Counts:
 
 @dataclass(slots=True)
 class Tally:
-    """``lines`` are those that could not be read, unless there are too many of them."""
+    """Of so many ``rows``; ``lines`` are those that could not be read, unless they are too many."""
 
+    rows: int = 0
     counts: Counts = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
 
@@ -70,8 +73,10 @@ class Tally:
         return len(self.lines) == quarantined(self.counts)
 
     def add(self, more: Tally) -> Tally:
+        self.rows += more.rows
         merge(self.counts, more.counts)
-        self.lines = (self.lines + more.lines)[:LINES_MAX]
+        lines = self.lines + more.lines
+        self.lines = lines if len(lines) <= LINES_MAX else []
         return self
 
 
@@ -104,7 +109,7 @@ def _tally_of(batch: pa.RecordBatch) -> Tally:
     packed = "records" in batch.schema.names
     numbers = batch.column("records").to_pylist() if packed else [1] * batch.num_rows
     good = batch.column("reason").is_null().to_pylist()
-    found = Tally()
+    found = Tally(batch.num_rows)
     for day, event_date, number, read in zip(days, event_dates, numbers, good, strict=True):
         if read:
             merge(found.counts, {Group(day, event_date, None, None): Count(number)})
@@ -115,7 +120,7 @@ def _tally_of(batch: pa.RecordBatch) -> Tally:
 
 def _tally_of_lines(batch: pa.RecordBatch) -> Tally:
     lines: list[Line] = batch.select(QUARANTINE).to_pylist()
-    found = Tally(lines=lines[:LINES_MAX])
+    found = Tally(lines=lines)
     for line in lines:
         group = Group(line["blob_date"], None, line["reason"], line["field"])
         merge(found.counts, {group: Count(1, line["file"], line["detail"])})
@@ -137,7 +142,8 @@ def complaints_of(counts: Counts) -> list[Complaint]:
         Complaint(group.reason or "", group.field or "", count.number, count.file, count.detail)
         for group, count in of_all_dates.items()
     ]
-    return sorted(complaints, key=lambda complaint: -complaint.count)[:COMPLAINTS_MAX]
+    order = sorted(complaints, key=lambda each: (-each.count, each.reason, each.field))
+    return order[:COMPLAINTS_MAX]
 
 
 def blob_dates_of(counts: Counts, files: Sequence[SourceFile]) -> dict[str, BlobDate]:
@@ -147,6 +153,10 @@ def blob_dates_of(counts: Counts, files: Sequence[SourceFile]) -> dict[str, Blob
         sizes.setdefault(file.blob_date, []).append(file.size_bytes)
     by_date: dict[str, Counts] = {day: {} for day in sizes}
     for group, count in counts.items():
+        if group.blob_date not in by_date:
+            raise JobError(
+                f"records of {group.blob_date} came, and no file of that date was listed"
+            )
         by_date[group.blob_date][group] = count
     return {day: _blob_date(sizes[day], found) for day, found in by_date.items()}
 

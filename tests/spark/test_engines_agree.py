@@ -15,6 +15,7 @@ from spark_jobs.duck_totals import totals
 from spark_jobs.engine import Engine, Extracted, Totals
 from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine, totals_of
+from spark_jobs.errors import JobError
 from spark_jobs.shape import Shape
 from spark_jobs.sources import LocalFiles
 from spark_jobs.stores import LocalStore
@@ -60,6 +61,26 @@ def test_an_engine_gives_what_the_pure_core_gives(
     quarantined = sum(blob_date.quarantined for blob_date in found.blob_dates.values())
     assert_right(tmp_path / "in", shape, engine.total(read, dates), quarantined)
     assert_set_apart(tmp_path / "quarantine", found)
+    again, some = (tmp_path / "again").as_uri(), sorted(read)[::2]
+    engine.extract(
+        source, [f for f in source.files() if f.blob_date in some], shape, again, store.write
+    )
+    of_two_runs = {day: again if day in some else partials for day in read}
+    assert_right(tmp_path / "in", shape, engine.total(of_two_runs, dates), quarantined)
+
+
+def test_a_tally_that_is_lost_on_its_way_fails_the_job(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile_files(tmp_path / "in", 1)
+    source, store = LocalFiles(str(tmp_path / "in")), LocalStore(tmp_path / "out")
+    lost = iter([True])
+    add = tally.Tally.add
+    monkeypatch.setattr(
+        tally.Tally, "add", lambda self, more: self if next(lost, False) else add(self, more)
+    )
+    with pytest.raises(JobError, match="nothing was changed: run it again"):
+        engine.extract(source, source.files(), SHAPES[0], store.url("partials"), store.write)
 
 
 @pytest.mark.parametrize("seed", range(2, 6))
