@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,9 +34,11 @@ LOCAL_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 JAVA_OPTIONS = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
-LIGHT_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:InitialHeapSize=64m"
-"""A JVM that only hands blocks on is small: to optimize its code costs more than it ever saves, and
-the collector for large heaps keeps more memory than it frees."""
+LIGHT_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:InitialHeapSize=64m"
+"""A JVM that only hands blocks on is small: to optimize its code costs more than it ever saves."""
+SMALL_HEAP = "-XX:+UseSerialGC"
+"""The collector for large heaps keeps more memory than it frees."""
+JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 
 def open_session(light: bool = False) -> SparkSession:
@@ -59,7 +62,7 @@ def open_session(light: bool = False) -> SparkSession:
     configuration = SparkConf()
     master = configuration.get("spark.master") or "local[*]"
     local = master.startswith("local")
-    java = f"{JAVA_OPTIONS} {LIGHT_JAVA_OPTIONS}" if light else JAVA_OPTIONS
+    java = " ".join([JAVA_OPTIONS, *light_java_options(os.environ)]) if light else JAVA_OPTIONS
     here = {**LOCAL_SETTINGS, "spark.driver.extraJavaOptions": java} if local else {}
     for name, value in {**SETTINGS, **here}.items():
         configuration.setIfMissing(name, value)
@@ -70,6 +73,12 @@ def open_session(light: bool = False) -> SparkSession:
     spark = SparkSession.builder.config(conf=configuration).getOrCreate()
     send_code(spark)
     return spark
+
+
+def light_java_options(environment: Mapping[str, str]) -> list[str]:
+    """No JVM starts with two collectors: one that the environment names is left to it."""
+    named = any("GC" in environment.get(name, "") for name in JAVA_VARIABLES)
+    return [LIGHT_JAVA_OPTIONS] if named else [LIGHT_JAVA_OPTIONS, SMALL_HEAP]
 
 
 def send_code(spark: SparkSession) -> None:
