@@ -66,7 +66,7 @@ class LineQuery:
         self._lines = _Lines(self._none)
         self._connection = connect()
         self._connection.register("lines", self._lines)
-        self._planned: dict[tuple[bool, bool], str] = {}
+        self._planned: set[str] = set()
         self._plans_once = not duckdb.__version__.startswith("1.")  # reads no table twice
 
     def run(self, lines: pa.Table, written: bool) -> pa.Table:
@@ -84,21 +84,22 @@ class LineQuery:
             self._lines.table = self._none
 
     def _run(self, written: bool, careful: bool) -> pa.Table:
-        sql = lines_sql(self._shape, written, careful)
         if not self._plans_once:
+            sql = lines_sql(self._shape, written, careful)
             return self._connection.sql(sql).to_arrow_table()
-        plan, reads = self._plan(sql, written, careful), self._lines.reads
+        plan, reads = self._plan(written, careful), self._lines.reads
         found = self._connection.sql(plan).to_arrow_table()
         if self._lines.reads == reads:
             raise RuntimeError("this version of DuckDB reads a table once: take --engine spark")
         return found
 
-    def _plan(self, sql: str, written: bool, careful: bool) -> str:
-        if (written, careful) not in self._planned:
-            name = f"lines_{written}_{careful}"
+    def _plan(self, written: bool, careful: bool) -> str:
+        name = f"lines_{written}_{careful}"
+        if name not in self._planned:
+            sql = lines_sql(self._shape, written, careful)
             self._connection.execute(f"prepare {name} as {sql}")
-            self._planned[written, careful] = f"execute {name}"
-        return self._planned[written, careful]
+            self._planned.add(name)
+        return f"execute {name}"
 
 
 @lru_cache(maxsize=4)
