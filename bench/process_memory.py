@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 POLL_SECONDS = 0.2
+STEP = 1.01
+"""What is shared is told apart (slowly, while the process waits) only at a new height."""
 
 
 def run_watched(command: Sequence[str]) -> tuple[str, float]:
@@ -18,11 +20,17 @@ def run_watched(command: Sequence[str]) -> tuple[str, float]:
     """
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     ended = threading.Event()
-    peaks = [0.0]
+    peak_mb = 0.0
 
     def watch() -> None:
+        nonlocal peak_mb
+        highest = 0
         while not ended.wait(POLL_SECONDS):
-            peaks.append(sum(_pss_mb(pid) for pid in _tree(process.pid)))
+            tree = _tree(process.pid)
+            resident = sum(_resident_pages(pid) for pid in tree)
+            if resident > highest * STEP:
+                highest = resident
+                peak_mb = max(peak_mb, sum(_pss_mb(pid) for pid in tree))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -33,7 +41,7 @@ def run_watched(command: Sequence[str]) -> tuple[str, float]:
         watcher.join()
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command, printed, said)
-    return printed, max(peaks)
+    return printed, peak_mb
 
 
 def cpu_seconds(root: int) -> float:
@@ -62,6 +70,13 @@ def _tree(root: int) -> list[int]:
     for pid in found:
         found += children.get(pid, [])
     return found
+
+
+def _resident_pages(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return 0
 
 
 def _pss_mb(pid: int) -> float:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_jobs.duck_blocks import RECORD_COLUMNS
 from spark_jobs.rows import LATE_AFTER, UNIX_START, Place, Reader, Row
+from spark_jobs.sources import Lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,20 +24,23 @@ DIGESTED = ("Properties", "Measurements")
 DATES_MAX = 1 << 20
 KNOWN_MAX = 100_000
 HOUR_SECONDS = 3_600
+NEWLINE = ord("\n")
 NEVER = -(1 << 31)
 _MINUTE = re.compile(  # from 1970 on, when zones had begun to differ by quarters of hours
     r"(?:19[789]|2\d\d)\d-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d", re.ASCII
 )
 
 
-def lines_of(piece: bytes) -> Any:
-    """An array of them; only lines are copied."""
+def lines_of(piece: Lines) -> Any:
+    """An array of them with their ends, which lies where the piece does."""
+    import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    ends = pa.array([0, len(piece)], pa.int32()).buffers()[1]
-    whole = pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(piece)])
-    return pc.split_pattern(whole, b"\n").flatten()
+    ends = np.flatnonzero(np.frombuffer(piece, np.uint8) == NEWLINE)
+    edges = np.empty(len(ends) + 2, np.int32)
+    edges[0], edges[1:-1], edges[-1] = 0, ends + 1, len(piece)
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(piece)]
+    return pa.Array.from_buffers(pa.binary(), len(edges) - 1, buffers)
 
 
 def put_together(pieces: Sequence[Piece]) -> tuple[Any, Any]:
@@ -70,7 +74,15 @@ def numbered(lines: Any, places: Any) -> pa.Table:
 
 
 def as_lines(table: pa.Table) -> list[Line]:
-    return list(zip(table["line"].to_pylist(), table["place"].to_pylist(), strict=True))
+    """Without their ends."""
+    places = table["place"].to_pylist()
+    return [
+        (_ended(line), place) for line, place in zip(table["line"].to_pylist(), places, strict=True)
+    ]
+
+
+def _ended(line: bytes | str) -> bytes | str:
+    return line.removesuffix(b"\n") if isinstance(line, bytes) else line.removesuffix("\n")
 
 
 def without(table: pa.Table, mask: Any) -> pa.Table:

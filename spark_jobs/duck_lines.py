@@ -30,6 +30,7 @@ TEXTS = (
 _NO_NUMBER = r"-?(?i:nan|inf|infinity)\s*[,}\]]"
 LENIENT = (rf",\s*(?:[}}\]]|{_NO_NUMBER})", rf":\s*{_NO_NUMBER}", rf"\[\s*{_NO_NUMBER}")
 """What DuckDB takes and a stricter reader does not; searches for one character first are fast."""
+LINE_ENDS = ("chr(10)", "''", "chr(13) || chr(10)", "chr(13)")
 DURATION = "DurationMs"
 MINUTE_LENGTH = len("2017-05-15T09:30")
 
@@ -112,9 +113,10 @@ def bucket_sql() -> str:
 
 def _is_strict() -> str:
     """A line that is nested too deeply has as many brackets."""
+    ends = " or ".join(f"line like '%}}' || {end}" for end in LINE_ENDS)
     brackets = "length(line) - length(translate(line, '[{', ''))"
     return (
-        "(line like '{%}' or line like '{%}' || chr(13))"
+        f"(line like '{{%' and ({ends}))"
         + "".join(f" and not regexp_matches(line, {_text(pattern)})" for pattern in LENIENT)
         + f" and (strlen(line) <= {2 * DEPTH_MAX} or {brackets} <= {DEPTH_MAX})"
     )

@@ -65,7 +65,7 @@ def read_chunks(source: Source, chunks: Sequence[Chunk], shape: Shape) -> Iterat
         row
         for chunk in chunks
         for block in blocks_of(source, chunk)
-        for line in block.split(b"\n")
+        for line in bytes(block).split(b"\n")
         for row in reader.rows(line, Place.of(chunk.file))
     )
 

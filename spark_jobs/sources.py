@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,6 +24,8 @@ LINE_END_BYTES = 64 << 10
 PACKED_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP = zlib.MAX_WBITS | 16
+
+Lines = bytes | memoryview
 
 
 class Source(Protocol):
@@ -184,14 +186,15 @@ def local_path(location: str) -> str:
     return unquote(urlsplit(location).path) if location.startswith("file:") else location
 
 
-def blocks_of(source: Source, chunk: Chunk) -> Iterator[bytes]:
+def blocks_of(source: Source, chunk: Chunk) -> Iterator[Lines]:
     """The chunk's lines in pieces of some megabytes, each of whole lines without the last end.
 
     A line belongs to the chunk that it begins in. What is packed comes unpacked.
     """
     packed = chunk.start == 0 and source.read(chunk.file.path, 0, 2) == GZIP_MAGIC
     if packed or not chunk.file.splittable:
-        yield from _whole_lines(_unpacked(source, chunk.file))
+        if rest := (yield from _whole_lines(_unpacked(source, chunk.file))):
+            yield rest
     elif chunk.file.size_bytes and not _is_packed_piece(source, chunk):
         yield from _of_range(source, chunk)
 
@@ -201,19 +204,13 @@ def _is_packed_piece(source: Source, chunk: Chunk) -> bool:
     return chunk.start > 0 and source.read(chunk.file.path, 0, 2) == GZIP_MAGIC
 
 
-def _of_range(source: Source, chunk: Chunk) -> Iterator[bytes]:
-    begin = max(chunk.start - 1, 0)
-    skipping = chunk.start > 0  # the rest of a line that an earlier chunk began
-    rest = b""
-    for start in range(begin, chunk.end, READ_BYTES):
-        data = source.read(chunk.file.path, start, min(start + READ_BYTES, chunk.end))
-        if skipping:
-            _, newline, data = data.partition(b"\n")
-            skipping = not newline
-        lines, newline, rest = (rest + data).rpartition(b"\n")
-        if newline:
-            yield lines
-    if rest:
+def _of_range(source: Source, chunk: Chunk) -> Iterator[Lines]:
+    path, begin = chunk.file.path, max(chunk.start - 1, 0)
+    pieces = (
+        source.read(path, start, min(start + READ_BYTES, chunk.end))
+        for start in range(begin, chunk.end, READ_BYTES)
+    )
+    if rest := (yield from _whole_lines(pieces, begun_before=chunk.start > 0)):
         yield rest + _line_end(source, chunk.file, chunk.end)
 
 
@@ -229,14 +226,27 @@ def _line_end(source: Source, file: SourceFile, at: int) -> bytes:
     return b"".join(parts)
 
 
-def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    rest = b""
+def _whole_lines(
+    pieces: Iterable[bytes], begun_before: bool = False
+) -> Generator[Lines, None, bytes]:
+    """Only what two pieces share is copied. Returns what is left behind the last end of a line.
+
+    The first line is left out where it was ``begun_before``.
+    """
+    begun: list[bytes] = []
     for piece in pieces:
-        lines, newline, rest = (rest + piece).rpartition(b"\n")
-        if newline:
-            yield lines
-    if rest:
-        yield rest
+        first, last = piece.find(b"\n"), piece.rfind(b"\n")
+        if last < 0:
+            begun.append(piece)
+            continue
+        shared = begun_before or bool(begun)
+        if shared and not begun_before:
+            yield b"".join([*begun, piece[:first]])
+        start = first + 1 if shared else 0
+        if start < last:
+            yield memoryview(piece)[start:last]
+        begun, begun_before = [piece[last + 1 :]] if last + 1 < len(piece) else [], False
+    return b"" if begun_before else b"".join(begun)
 
 
 def _unpacked(source: Source, file: SourceFile) -> Iterator[bytes]:

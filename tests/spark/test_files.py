@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -73,9 +74,14 @@ def test_packed_files_are_not_cut() -> None:
     lines=st.lists(st.binary(max_size=30).filter(lambda b: b"\n" not in b), max_size=12),
     cuts=st.lists(st.integers(0, 300), max_size=5),
     ended=st.booleans(),
+    read_bytes=st.sampled_from([1, 7, sources.READ_BYTES]),
 )
 def test_each_line_comes_once_however_a_file_is_cut(
-    lines: list[bytes], cuts: list[int], ended: bool, tmp_path_factory: pytest.TempPathFactory
+    lines: list[bytes],
+    cuts: list[int],
+    ended: bool,
+    read_bytes: int,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     content = b"\n".join(lines) + (b"\n" if ended else b"")
     if content.startswith(sources.GZIP_MAGIC):
@@ -84,12 +90,13 @@ def test_each_line_comes_once_however_a_file_is_cut(
     path.write_bytes(content)
     file = SourceFile(str(path), len(content))
     edges = sorted({0, len(content), *[cut for cut in cuts if cut < len(content)]})
-    found = [
-        line
-        for start, end in zip(edges, edges[1:], strict=False)
-        for block in blocks_of(LocalFiles(str(path)), Chunk(file, start, end))
-        for line in block.split(b"\n")
-    ]
+    with mock.patch.object(sources, "READ_BYTES", read_bytes):
+        found = [
+            line
+            for start, end in zip(edges, edges[1:], strict=False)
+            for block in blocks_of(LocalFiles(str(path)), Chunk(file, start, end))
+            for line in bytes(block).split(b"\n")
+        ]
     assert [line for line in found if line] == [line for line in lines if line]
 
 
