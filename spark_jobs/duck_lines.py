@@ -28,7 +28,8 @@ TEXTS = (
     "SDKVersion", "Name", "Message",
 )  # fmt: skip
 _NO_NUMBER = r"-?(?i:nan|inf|infinity)\s*[,}\]]"
-LENIENT = (rf",\s*(?:[}}\]]|{_NO_NUMBER})", rf":\s*{_NO_NUMBER}", rf"\[\s*{_NO_NUMBER}")
+LENIENT = (rf",\s*(?:[}}\]]|{_NO_NUMBER})", rf":\s*{_NO_NUMBER}")
+LENIENT_LIST = rf"\[\s*{_NO_NUMBER}"
 """What DuckDB takes and a stricter reader does not; searches for one character first are fast."""
 LINE_ENDS = ("chr(10)", "''", "chr(13) || chr(10)", "chr(13)")
 DURATION = "DurationMs"
@@ -88,7 +89,7 @@ with parsed as (
             when n is null or n = 1 then not ({_OPEN_TELEMETRY}) else true end as known,
         hash({", ".join(f"json_keys({name})" for name in DIGESTED)}) as names,
         {_key()} as key,
-        {op_sql("OperationId->>'$'")} as op
+        {op_sql("OperationId")} as op
     from checked
 )
 select number, plain, ignored, names, kind, key, op, k, known and k <= {WEIGHT_MAX} as trusted,
@@ -102,8 +103,10 @@ from weighed
 
 
 def op_sql(operation_id: str) -> str:
-    """0 where there is none."""
-    return f"case when coalesce({operation_id}, '') = '' then 0 else hash({operation_id}) end"
+    """Of a text as JSON; 0 where there is none."""
+    return (
+        f"case when coalesce({operation_id}, '\"\"') = '\"\"' then 0 else hash({operation_id}) end"
+    )
 
 
 def bucket_sql() -> str:
@@ -114,11 +117,15 @@ def bucket_sql() -> str:
 def _is_strict() -> str:
     """A line that is nested too deeply has as many brackets."""
     ends = " or ".join(f"line like '%}}' || {end}" for end in LINE_ENDS)
-    brackets = "length(line) - length(translate(line, '[{', ''))"
-    return (
-        f"(line like '{{%' and ({ends}))"
-        + "".join(f" and not regexp_matches(line, {_text(pattern)})" for pattern in LENIENT)
-        + f" and (strlen(line) <= {2 * DEPTH_MAX} or {brackets} <= {DEPTH_MAX})"
+    brackets = " + ".join(f"len(string_split(line, '{bracket}')) - 1" for bracket in "{[")
+    return " and ".join(
+        [
+            f"(line like '{{%' and ({ends}))",
+            *[f"not regexp_matches(line, {_text(pattern)})" for pattern in LENIENT],
+            f"case when contains(line, '[') then not regexp_matches(line, {_text(LENIENT_LIST)})"
+            " else true end",
+            f"(strlen(line) <= {2 * DEPTH_MAX} or {brackets} <= {DEPTH_MAX})",
+        ]
     )
 
 

@@ -40,7 +40,7 @@ BATCH_BYTES = 8 << 20
 QUARANTINE_ROWS = 1_000
 SINGLE_ROWS = f"""
 select * exclude (op, bucket), op, {bucket_sql()} as bucket
-from (select * exclude op, {op_sql("op")} as op, 0 as bucket from rows)
+from (select * exclude op, {op_sql("to_json(op)")} as op, 0 as bucket from rows)
 """
 
 

@@ -87,14 +87,14 @@ def write(
     found = rows.tally.value
     if found.rows != seen.get["rows"]:
         raise JobError("Spark lost some of what tasks counted; nothing was changed: run it again")
-    written = rows.frame.sparkSession.read.schema(rows.frame.schema).parquet(folder)
-    set_apart(found.lines if found.has_all_lines else bad_lines(written), quarantine)
+    set_apart(found.lines if found.has_all_lines else bad_lines(rows.frame, folder), quarantine)
     return Extracted(blob_dates_of(found.counts, files), complaints_of(found.counts))
 
 
-def bad_lines(rows: DataFrame) -> Iterator[Line]:
-    """Of rows that were written, a partition at a time."""
-    bad = rows.where("reason is not null").select(*QUARANTINE)
+def bad_lines(rows: DataFrame, folder: str) -> Iterator[Line]:
+    """Of rows as they were written to a folder, a partition at a time."""
+    written = rows.sparkSession.read.schema(rows.schema).parquet(folder)
+    bad = written.where("reason is not null").select(*QUARANTINE)
     return (row.asDict() for row in bad.toLocalIterator())
 
 
@@ -122,6 +122,11 @@ def partials_of(
     frames: list[DataFrame] = []
     for folder, days in by_folder.items():
         rows = spark.read.schema(schema).parquet(folder)
-        frames.append(rows.where(rows.blob_date.isin(days)))
+        frames.append(rows.where(_among("blob_date", days)))
     found = reduce(lambda some, more: some.unionAll(more), frames)
-    return found.where(found.reason.isNull() & found.event_date.isin(sorted(event_dates)))
+    return found.where(f"reason is null and {_among('event_date', sorted(event_dates))}")
+
+
+def _among(column: str, dates: Iterable[str]) -> str:
+    """As text, which goes to Spark at once however many dates there are."""
+    return f"{column} in ({', '.join(map(repr, dates))})"
