@@ -15,10 +15,10 @@ from shared.sampling.diagnostic_export import (
     SAMPLE_RATE,
     TEMPLATES,
 )
-from shared.sampling.fields import DEPTH_MAX
 from shared.sampling.weights import ROUNDING, WEIGHT_MAX
 from spark_jobs.duck_arrow import DIGESTED
 from spark_jobs.duck_blocks import BUCKETS
+from spark_jobs.duck_strict import is_strict_sql
 from spark_jobs.shape import ROLE, Shape
 
 NEEDED = (*KEY_COLUMNS, "SDKVersion", "records")
@@ -27,11 +27,6 @@ TEXTS = (
     "OperationId", "ParentId", "Id", "SessionId", "UserId", "AppRoleName", "AppRoleInstance",
     "SDKVersion", "Name", "Message",
 )  # fmt: skip
-_NO_NUMBER = r"-?(?i:nan|inf|infinity)\s*[,}\]]"
-LENIENT = (rf",\s*(?:[}}\]]|{_NO_NUMBER})", rf":\s*{_NO_NUMBER}")
-LENIENT_LIST = rf"\[\s*{_NO_NUMBER}"
-"""What DuckDB takes and a stricter reader does not; searches for one character first are fast."""
-LINE_ENDS = ("chr(10)", "''", "chr(13) || chr(10)", "chr(13)")
 DURATION = "DurationMs"
 MINUTE_LENGTH = len("2017-05-15T09:30")
 
@@ -46,18 +41,17 @@ _OPEN_TELEMETRY = (
 _RATE = r"\d{1,3}(?:\.\d{1,15})?"
 
 
-def lines_sql(shape: Shape, written: bool = False, careful: bool = False) -> str:
+def lines_sql(shape: Shape, lenient: bool = True, careful: bool = False) -> str:
     """From ``lines`` (line, number): a row of each line that may be read, in any order.
 
     ``plain`` tells whether the rest of the row counts, ``ignored`` whether the line is of a table
     without events. Two more things are for the caller to check: ``minute`` is that of the time, and
     ``names`` a digest of those in Properties and Measurements, none of which may come twice.
 
-    Lines ``written`` by a strict reader need no look at what a lenient one may pass over. DuckDB
+    Where no line may hold what only a ``lenient`` reader takes, none is searched for it. DuckDB
     raises where a line is cut, unless it is ``careful`` and looks twice at each.
     """
-    good = ["true"] if written else [_is_strict()]
-    good += ["json_valid(line)"] if careful else []
+    good = [is_strict_sql(lenient), *(["json_valid(line)"] if careful else [])]
     structure = "{" + ",".join(f'"{name}":"JSON"' for name in NEEDED) + "}"
     kinds = " ".join(f"when '\"{t}\"' then '{kind}'" for t, kind in KINDS.items())
     others = ", ".join(f"'\"{table}\"'" for table in sorted(OTHER_TABLES))
@@ -112,21 +106,6 @@ def op_sql(operation_id: str) -> str:
 def bucket_sql() -> str:
     """All records of an operation, and so all copies, share one."""
     return f"(case when op = 0 then key else op end % {BUCKETS})::integer"
-
-
-def _is_strict() -> str:
-    """A line that is nested too deeply has as many brackets."""
-    ends = " or ".join(f"line like '%}}' || {end}" for end in LINE_ENDS)
-    brackets = " + ".join(f"len(string_split(line, '{bracket}')) - 1" for bracket in "{[")
-    return " and ".join(
-        [
-            f"(line like '{{%' and ({ends}))",
-            *[f"not regexp_matches(line, {_text(pattern)})" for pattern in LENIENT],
-            f"case when contains(line, '[') then not regexp_matches(line, {_text(LENIENT_LIST)})"
-            " else true end",
-            f"(strlen(line) <= {2 * DEPTH_MAX} or {brackets} <= {DEPTH_MAX})",
-        ]
-    )
 
 
 def _is_plain(shape: Shape) -> str:

@@ -69,7 +69,7 @@ class LineQuery:
         self._planned: set[str] = set()
         self._plans_once = not duckdb.__version__.startswith("1.")  # reads no table twice
 
-    def run(self, lines: pa.Table, written: bool) -> pa.Table:
+    def run(self, lines: pa.Table, lenient: bool) -> pa.Table:
         """``lines`` has the columns of the query."""
         import duckdb
 
@@ -77,26 +77,27 @@ class LineQuery:
         if not self._plans_once:
             self._connection.register("lines", lines)
         try:
-            return self._run(written, careful=False)
-        except duckdb.InvalidInputException:  # a line is cut where it looks whole
-            return self._run(written, careful=True)
+            return self._run(lenient, careful=False)
+        except (duckdb.InvalidInputException, UnicodeDecodeError):
+            # a line is cut where it looks whole; what is said of it may be cut within a character
+            return self._run(lenient, careful=True)
         finally:
             self._lines.table = self._none
 
-    def _run(self, written: bool, careful: bool) -> pa.Table:
+    def _run(self, lenient: bool, careful: bool) -> pa.Table:
         if not self._plans_once:
-            sql = lines_sql(self._shape, written, careful)
+            sql = lines_sql(self._shape, lenient, careful)
             return self._connection.sql(sql).to_arrow_table()
-        plan, reads = self._plan(written, careful), self._lines.reads
+        plan, reads = self._plan(lenient, careful), self._lines.reads
         found = self._connection.sql(plan).to_arrow_table()
         if self._lines.reads == reads:
             raise RuntimeError("this version of DuckDB reads a table once: take --engine spark")
         return found
 
-    def _plan(self, written: bool, careful: bool) -> str:
-        name = f"lines_{written}_{careful}"
+    def _plan(self, lenient: bool, careful: bool) -> str:
+        name = f"lines_{lenient}_{careful}"
         if name not in self._planned:
-            sql = lines_sql(self._shape, written, careful)
+            sql = lines_sql(self._shape, lenient, careful)
             self._connection.execute(f"prepare {name} as {sql}")
             self._planned.add(name)
         return f"execute {name}"

@@ -28,6 +28,7 @@ from spark_jobs.duck_arrow import (
 from spark_jobs.duck_blocks import BUCKETS, NAMES, RECORD_COLUMNS, Block, batch, batches_of_blocks
 from spark_jobs.duck_lines import NEEDED, bucket_sql, op_sql
 from spark_jobs.duck_query import connect, line_query
+from spark_jobs.duck_strict import may_be_lenient
 from spark_jobs.files import Chunk, SourceFile
 from spark_jobs.rows import Place, Reader, Row, quarantine_row
 from spark_jobs.shape import Shape
@@ -98,7 +99,7 @@ class _Reading:
     def add(self, lines: Any, numbers: Any, places: Sequence[Place]) -> Iterator[pa.RecordBatch]:
         """Lines that could not be read come at once, so that they need not be kept."""
         table, doubtful = text_lines(lines, numbers)
-        left = self._parse(table, places)
+        left = self._parse(table, places, may_be_lenient(table["line"]))
         singly = doubtful + as_lines(left)
         self._read_singly([(line, places[number]) for line, number in singly])
         yield from self._quarantined(QUARANTINE_ROWS)
@@ -107,12 +108,12 @@ class _Reading:
         yield from self._quarantined(1)
         yield from batches_of_blocks(self._blocks())
 
-    def _parse(self, lines: pa.Table, places: Sequence[Place], written: bool = False) -> pa.Table:
+    def _parse(self, lines: pa.Table, places: Sequence[Place], lenient: bool) -> pa.Table:
         """Keep what is plain; the lines that are to be read singly are returned."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        found = self._query.run(lines.select(["line", "number"]), written)
+        found = self._query.run(lines.select(["line", "number"]), lenient)
         dates, hours = self._minutes.of(found["minute"])
         repeated = self._names.repeated(found["names"], found["number"], lines["line"])
         good = pc.and_(found["plain"], dates.is_valid())
@@ -169,7 +170,7 @@ class _Reading:
         numbers = pa.array(range(len(again)), pa.int32())
         lines = numbered(pa.array([line for line, _, _ in again]), numbers)
         places = [place for _, place, _ in again]
-        left = self._parse(lines, places, written=True)["number"].to_pylist()
+        left = self._parse(lines, places, lenient=False)["number"].to_pylist()
         if not left:
             return
         rows = [again[number][2] for number in left]
