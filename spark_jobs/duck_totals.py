@@ -26,26 +26,29 @@ SCHEMA = ", ".join(
 SERIES = ("event_date", "kind", "name")
 MEASURED = ["hour", "op", "key", "k", "trusted", "late", "x"]
 STEPS = (
+    "create temp table doubled as select key from found group by key having count(*) > 1",
     """
 create temp table records as
-select hour, op, key, any_value(series) as series, max(k) as k, bool_and(trusted) as trusted,
+select hour, op, series, k, trusted, late, x, 0 as copies from found anti join doubled using (key)
+union all
+select hour, op, any_value(series) as series, max(k) as k, bool_and(trusted) as trusted,
     bool_and(late) as late, max(x) as x, count(*) - 1 as copies
-from found group by hour, op, key
-""",
-    """
-create temp table levels as
-select series, op, k, count(*) as n, sum(coalesce(x, 0)) as s
-from records where k > 1 and op != 0 group by series, op, k
+from found semi join doubled using (key) group by hour, op, key
 """,
     """
 create temp table operations as
-select series, op, count(*) as levels, (1 - 1 / min(k)) * (min(k) * sum(n)) ** 2 as c,
-    (1 - 1 / min(k)) * (min(k) * sum(s)) ** 2 as t
-from levels group by series, op
+select series, op, min(k) as k, max(k) as k_max, count(*) as n, sum(coalesce(x, 0)) as s
+from records where k > 1 and op != 0 group by series, op
 """,
 )
-SHARES = """
-select series, c, t from operations where levels = 1
+LEVELS = """
+select series, op, k, count(*) as n, sum(coalesce(x, 0)) as s
+from records semi join (from operations where k < k_max) using (series, op)
+where k > 1 and op != 0 group by series, op, k
+"""
+SHARES = f"""
+select series, (1 - 1 / k) * (k * n) ** 2 as c, (1 - 1 / k) * (k * s) ** 2 as t
+from operations where k = k_max
 union all
 select series, sum(step * up_count ** 2) as c, sum(step * up_sum ** 2) as t
 from (
@@ -53,7 +56,7 @@ from (
         1 / coalesce(lag(k) over (partition by series, op order by k), 1) - 1 / k as step,
         sum(k * n) over (partition by series, op order by k desc) as up_count,
         sum(k * s) over (partition by series, op order by k desc) as up_sum
-    from levels semi join (from operations where levels > 1) using (series, op)
+    from ({LEVELS})
 ) group by series, op
 union all
 select series, k * (k - 1) as c, k * (k - 1) * coalesce(x, 0) * coalesce(x, 0) as t
