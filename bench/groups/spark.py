@@ -21,7 +21,7 @@ from bench.process_memory import run_watched
 from bench.telemetry import write_export
 from spark_jobs.files import SourceFile, spread
 
-GIGABYTES = (0.05, 0.2)
+GIGABYTES = (0.1, 0.2)
 TURNS = 3
 PLAIN = "baseline: the same on plain Spark, with its own JSON reader and a schema"
 REFERENCE = "baseline: the reference engine, each line in Python"
