@@ -237,7 +237,7 @@ def _whole_lines(
     for piece in pieces:
         first, last = piece.find(b"\n"), piece.rfind(b"\n")
         if last < 0:
-            begun.append(piece)
+            begun += [] if begun_before else [piece]
             continue
         shared = begun_before or bool(begun)
         if shared and not begun_before:
