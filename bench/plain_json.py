@@ -49,7 +49,7 @@ class PlainJsonEngine(SparkEngine):
         rows.write.option("compression", "zstd").parquet(folder)
         written = self._spark.read.schema(self.schema).parquet(folder)
         counts = counted(written)
-        set_apart(bad_lines(rows, folder), quarantine)
+        set_apart(bad_lines(written), quarantine)
         return Extracted(blob_dates_of(counts, files), complaints_of(counts))
 
 

@@ -1,9 +1,8 @@
 """Lines of the diagnostic export, many at once in DuckDB: all that are beyond doubt.
 
 What is not plainly a well-formed record of the usual types is left to ``shared.sampling``, line by
-line, so that both ways give the same: strictness here costs time at most. DuckDB's JSON reader is
-lenient (it takes Inf, and commas before a closing bracket): lines in which such a thing could hide
-are left, too.
+line, so that both ways give the same: strictness here costs time at most. Lines in which something
+could hide that only a lenient reader takes are left, too (see ``duck_strict``).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _OPEN_TELEMETRY = (
 _RATE = r"\d{1,3}(?:\.\d{1,15})?"
 
 
-def lines_sql(shape: Shape, lenient: bool = True, careful: bool = False) -> str:
+def lines_sql(shape: Shape, lenient: bool, careful: bool) -> str:
     """From ``lines`` (line, number): a row of each line that may be read, in any order.
 
     ``plain`` tells whether the rest of the row counts, ``ignored`` whether the line is of a table

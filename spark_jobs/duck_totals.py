@@ -44,7 +44,7 @@ from records where k > 1 and op != 0 group by series, op
 LEVELS = """
 select series, op, k, count(*) as n, sum(coalesce(x, 0)) as s
 from records semi join (from operations where k < k_max) using (series, op)
-where k > 1 and op != 0 group by series, op, k
+where k > 1 group by series, op, k
 """
 SHARES = f"""
 select series, (1 - 1 / k) * (k * n) ** 2 as c, (1 - 1 / k) * (k * s) ** 2 as t

@@ -87,14 +87,17 @@ def write(
     found = rows.tally.value
     if found.rows != seen.get["rows"]:
         raise JobError("Spark lost some of what tasks counted; nothing was changed: run it again")
-    set_apart(found.lines if found.has_all_lines else bad_lines(rows.frame, folder), quarantine)
+    set_apart(found.lines if found.has_all_lines else _bad_lines_in(folder, frame), quarantine)
     return Extracted(blob_dates_of(found.counts, files), complaints_of(found.counts))
 
 
-def bad_lines(rows: DataFrame, folder: str) -> Iterator[Line]:
-    """Of rows as they were written to a folder, a partition at a time."""
-    written = rows.sparkSession.read.schema(rows.schema).parquet(folder)
-    bad = written.where("reason is not null").select(*QUARANTINE)
+def _bad_lines_in(folder: str, frame: DataFrame) -> Iterator[Line]:
+    return bad_lines(frame.sparkSession.read.schema(frame.schema).parquet(folder))
+
+
+def bad_lines(rows: DataFrame) -> Iterator[Line]:
+    """Of rows that were written, a partition at a time."""
+    bad = rows.where("reason is not null").select(*QUARANTINE)
     return (row.asDict() for row in bad.toLocalIterator())
 
 

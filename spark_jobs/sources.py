@@ -210,7 +210,8 @@ def _of_range(source: Source, chunk: Chunk) -> Iterator[Lines]:
         source.read(path, start, min(start + READ_BYTES, chunk.end))
         for start in range(begin, chunk.end, READ_BYTES)
     )
-    if rest := (yield from _whole_lines(pieces, begun_before=chunk.start > 0)):
+    lines = _from_next_line(pieces) if chunk.start > 0 else pieces
+    if rest := (yield from _whole_lines(lines)):
         yield rest + _line_end(source, chunk.file, chunk.end)
 
 
@@ -226,27 +227,31 @@ def _line_end(source: Source, file: SourceFile, at: int) -> bytes:
     return b"".join(parts)
 
 
-def _whole_lines(
-    pieces: Iterable[bytes], begun_before: bool = False
-) -> Generator[Lines, None, bytes]:
-    """Only what two pieces share is copied. Returns what is left behind the last end of a line.
+def _from_next_line(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Without the rest of a line that an earlier chunk began."""
+    for piece in pieces:
+        _, newline, rest = piece.partition(b"\n")
+        if newline:
+            yield rest
+            yield from pieces
 
-    The first line is left out where it was ``begun_before``.
-    """
+
+def _whole_lines(pieces: Iterable[bytes]) -> Generator[Lines, None, bytes]:
+    """Only what two pieces share is copied. Returns what is left behind the last end of a line."""
     begun: list[bytes] = []
     for piece in pieces:
         first, last = piece.find(b"\n"), piece.rfind(b"\n")
         if last < 0:
-            begun += [] if begun_before else [piece]
+            begun.append(piece)
             continue
-        shared = begun_before or bool(begun)
-        if shared and not begun_before:
+        start = 0
+        if begun:
             yield b"".join([*begun, piece[:first]])
-        start = first + 1 if shared else 0
+            start = first + 1
         if start < last:
             yield memoryview(piece)[start:last]
-        begun, begun_before = [piece[last + 1 :]] if last + 1 < len(piece) else [], False
-    return b"" if begun_before else b"".join(begun)
+        begun = [piece[last + 1 :]] if last + 1 < len(piece) else []
+    return b"".join(begun)
 
 
 def _unpacked(source: Source, file: SourceFile) -> Iterator[bytes]:
