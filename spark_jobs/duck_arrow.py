@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.duck_blocks import RECORD_COLUMNS
-from spark_jobs.rows import LATE_AFTER, UNIX_START, Place, Reader, Row
+from spark_jobs.duck_blocks import DIM, RECORD_COLUMNS
+from spark_jobs.duck_stamps import HOUR_SECONDS, KNOWN_MAX
+from spark_jobs.rows import LATE_AFTER, UNIX_START, Place, Row
 from spark_jobs.sources import Lines
 
 if TYPE_CHECKING:
@@ -22,13 +21,8 @@ Piece = tuple[Any, int]
 
 DIGESTED = ("Properties", "Measurements")
 DATES_MAX = 1 << 20
-KNOWN_MAX = 100_000
-HOUR_SECONDS = 3_600
 NEWLINE = ord("\n")
 NEVER = -(1 << 31)
-_MINUTE = re.compile(  # from 1970 on, when zones had begun to differ by quarters of hours
-    r"(?:19[789]|2\d\d)\d-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d", re.ASCII
-)
 
 
 def lines_of(piece: Lines) -> Any:
@@ -89,46 +83,6 @@ def without(table: pa.Table, mask: Any) -> pa.Table:
     import pyarrow.compute as pc
 
     return table.filter(pc.invert(mask))
-
-
-@dataclass(slots=True)
-class Minutes:
-    """What follows from the minute of a record's time, for each once: ``2017-05-15T09:30``."""
-
-    reader: Reader
-    dates: list[str] = field(default_factory=list)
-    _known: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
-
-    def of(self, minutes: Any) -> tuple[Any, Any]:
-        """Number of the date and hour since 1970 of each; both null where it is no time."""
-        import pyarrow as pa
-
-        encoded = minutes.combine_chunks().dictionary_encode()
-        if len(self._known) > KNOWN_MAX:
-            self._known.clear()
-        found = [self._of(minute) for minute in encoded.dictionary.to_pylist()]
-        dates = pa.array([date for date, _ in found], pa.int64()).take(encoded.indices)
-        return dates, pa.array([hour for _, hour in found], pa.int64()).take(encoded.indices)
-
-    def number_of(self, date: str) -> int:
-        if date not in self.dates:
-            self.dates.append(date)
-        return self.dates.index(date)
-
-    def _of(self, minute: str) -> tuple[int | None, int | None]:
-        if minute not in self._known:
-            self._known[minute] = self._read(minute)
-        return self._known[minute]
-
-    def _read(self, minute: str) -> tuple[int | None, int | None]:
-        if not _MINUTE.fullmatch(minute):
-            return None, None
-        try:
-            time = datetime.fromisoformat(f"{minute}:00+00:00")
-        except ValueError:
-            return None, None
-        hour = int((time - UNIX_START).total_seconds()) // HOUR_SECONDS
-        return self.number_of(self.reader.date_of(time)), hour
 
 
 @dataclass(slots=True)
@@ -193,19 +147,19 @@ def rows_table(rows: Sequence[Row]) -> pa.Table:
 
     types = {
         "hour": pa.int64(),
-        "dims": pa.list_(pa.string()),
         "key": pa.uint64(),
         "k": pa.float64(),
         "trusted": pa.bool_(),
         "late": pa.bool_(),
         "x": pa.float64(),
     }
-    return pa.table(
-        {
-            name: pa.array([_compact(row, name) for row in rows], types.get(name, pa.string()))
-            for name in RECORD_COLUMNS
-        }
-    )
+    columns = {
+        name: pa.array([_compact(row, name) for row in rows], types.get(name, pa.string()))
+        for name in RECORD_COLUMNS
+    }
+    dims = zip(*[row.dims for row in rows], strict=True)
+    texts = {f"{DIM}{number}": pa.array(found, pa.string()) for number, found in enumerate(dims)}
+    return pa.table({**columns, **texts})
 
 
 def _compact(row: Row, name: str) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT = 4
+FORMAT = 5
 """Another one where partials of before cannot be read, or keys are made in another way."""
 BUCKETS = 8
 BLOCK_ROWS_MAX = 65_536
@@ -24,7 +24,9 @@ SCHEMA = (
 )
 """A block of records, or a line that could not be read."""
 NAMES = tuple(part.split()[0] for part in SCHEMA.split(","))
-RECORD_COLUMNS = ("hour", "kind", "name", "dims", "key", "op", "k", "trusted", "late", "x")
+RECORD_COLUMNS = ("hour", "kind", "name", "key", "op", "k", "trusted", "late", "x")
+DIM = "dim_"
+"""With a number behind it: the column of a dimension. Most jobs have none."""
 
 
 @dataclass(frozen=True, slots=True)

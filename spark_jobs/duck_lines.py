@@ -16,7 +16,7 @@ from shared.sampling.diagnostic_export import (
 )
 from shared.sampling.weights import ROUNDING, WEIGHT_MAX
 from spark_jobs.duck_arrow import DIGESTED
-from spark_jobs.duck_blocks import BUCKETS
+from spark_jobs.duck_blocks import BUCKETS, DIM
 from spark_jobs.duck_strict import is_strict_sql
 from spark_jobs.shape import ROLE, Shape
 
@@ -27,10 +27,8 @@ TEXTS = (
     "SDKVersion", "Name", "Message",
 )  # fmt: skip
 DURATION = "DurationMs"
-MINUTE_LENGTH = len("2017-05-15T09:30")
 
 _NUMBER = r"-?\d{1,15}(?:\.\d{1,20})?(?:[eE][-+]?\d\d?)?"
-_STAMP = r'"[-:T\d]{16}:[0-5]\d\.\d{1,7}Z"'
 _ENTRY = rf'"(?:[^"\\]|\\.)*":(?:{_NUMBER}|null)'
 _MEASUREMENTS = rf"\{{(?:{_ENTRY}(?:,{_ENTRY})*)?\}}"
 _OPEN_TELEMETRY = (
@@ -44,8 +42,8 @@ def lines_sql(shape: Shape, lenient: bool, careful: bool) -> str:
     """From ``lines`` (line, number): a row of each line that may be read, in any order.
 
     ``plain`` tells whether the rest of the row counts, ``ignored`` whether the line is of a table
-    without events. Two more things are for the caller to check: ``minute`` is that of the time, and
-    ``names`` a digest of those in Properties and Measurements, none of which may come twice.
+    without events. Two more things are for the caller to check: ``stamp`` is the time as JSON, and
+    ``names`` a digest of the names in Properties and Measurements, none of which may come twice.
 
     Where no line may hold what only a ``lenient`` reader takes, none is searched for it. DuckDB
     raises where a line is cut, unless it is ``careful`` and looks twice at each.
@@ -86,11 +84,10 @@ with parsed as (
     from checked
 )
 select number, plain, ignored, names, kind, key, op, k, known and k <= {WEIGHT_MAX} as trusted,
-    substr(stamp, 2, {MINUTE_LENGTH}) as minute,
+    stamp::varchar as stamp,
     {_name()} as name,
-    {_dims(shape)} as dims,
     {_value(shape)} as x,
-    {bucket_sql()} as bucket
+    {", ".join([*_dims(shape), f"{bucket_sql()} as bucket"])}
 from weighed
 """
 
@@ -118,7 +115,6 @@ def _is_plain(shape: Shape) -> str:
     return " and ".join(
         [
             *texts,
-            f"coalesce(regexp_full_match(stamp, {_text(_STAMP)}), false)",
             "records is null",
             "(kind != 'event' or coalesce(Name != '\"\"', false))",
             r"(items is null or regexp_full_match(items, '[1-9]\d{0,14}'))",
@@ -159,20 +155,21 @@ def _name() -> str:
     templates = ", ".join(
         f"nullif(json_extract_string(Properties, {_pointer(name)}), '')" for name in TEMPLATES
     )
+    plain = _inner_text("Name", 1)
     return (
         f"case when kind = 'trace' then coalesce({templates}, Message->>'$', '')"
-        " else coalesce(Name->>'$', '') end"
+        f" when contains(Name, '\\') then Name->>'$' else coalesce({plain}, '') end"
     )
 
 
-def _dims(shape: Shape) -> str:
+def _dims(shape: Shape) -> list[str]:
     found = [
-        "coalesce(AppRoleName->>'$', '')"
+        "AppRoleName->>'$'"
         if name == ROLE
-        else f"coalesce(json_extract_string(Properties, {_pointer(name)}), '')"
+        else f"json_extract_string(Properties, {_pointer(name)})"
         for name in shape.dimensions
     ]
-    return f"[{', '.join(found)}]::varchar[]"
+    return [f"coalesce({text}, '') as {DIM}{number}" for number, text in enumerate(found)]
 
 
 def _value(shape: Shape) -> str:
@@ -194,10 +191,15 @@ def _key() -> str:
     """Equal for copies. Entries may come in any order: the digests of their texts are added."""
     columns = [name for name in NEEDED if name not in ("Properties", "Measurements", "SDKVersion")]
     entries = [
-        f"list_sum(list_transform(string_split({name}[3:-2], ',\"'), lambda text: hash(text)))"
-        for name in ("Properties", "Measurements")
+        f"string_split({_inner_text(name, 2)}, ',\"')" for name in ("Properties", "Measurements")
     ]
-    return f"hash({', '.join([*columns, *entries])})"
+    digests = [f"list_sum(list_transform({texts}, lambda text: hash(text)))" for texts in entries]
+    return f"hash({', '.join([*columns, *digests])})"
+
+
+def _inner_text(name: str, start: int) -> str:
+    """Without the last character; a slice to one before the end takes longer."""
+    return f"substr({name}, {start + 1}, length({name}) - {start + 1})"
 
 
 def _pointer(name: str) -> str:

@@ -13,7 +13,6 @@ from shared.sampling.records import parts_of, read_line
 from spark_jobs.cluster_files import plain_path
 from spark_jobs.duck_arrow import (
     DATES_MAX,
-    Minutes,
     Names,
     Piece,
     as_lines,
@@ -25,9 +24,10 @@ from spark_jobs.duck_arrow import (
     text_lines,
     without,
 )
-from spark_jobs.duck_blocks import BUCKETS, NAMES, RECORD_COLUMNS, Block, batch, batches_of_blocks
+from spark_jobs.duck_blocks import BUCKETS, NAMES, Block, batch, batches_of_blocks
 from spark_jobs.duck_lines import NEEDED, bucket_sql, op_sql
 from spark_jobs.duck_query import connect, line_query
+from spark_jobs.duck_stamps import Minutes
 from spark_jobs.duck_strict import may_be_lenient
 from spark_jobs.files import Chunk, SourceFile
 from spark_jobs.rows import Place, Reader, Row, quarantine_row
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 8 << 20
 QUARANTINE_ROWS = 1_000
+FOR_HERE = ("number", "bucket", "late")
+"""Columns that blocks are made by; all others go into them."""
 SINGLE_ROWS = f"""
 select * exclude (op, bucket), op, {bucket_sql()} as bucket
 from (select * exclude op, {op_sql("to_json(op)")} as op, 0 as bucket from rows)
@@ -114,14 +116,14 @@ class _Reading:
         import pyarrow.compute as pc
 
         found = self._query.run(lines.select(["line", "number"]), lenient)
-        dates, hours = self._minutes.of(found["minute"])
+        dates, hours = self._minutes.of(found["stamp"])
         repeated = self._names.repeated(found["names"], found["number"], lines["line"])
         good = pc.and_(found["plain"], dates.is_valid())
         if repeated:
             values = pa.array(repeated, pa.uint64())
             good = pc.and_(good, pc.invert(pc.is_in(found["names"], value_set=values)))
         place = lines["place"].take(found["number"])
-        records = found.drop_columns(["plain", "ignored", "names", "minute"])
+        records = found.drop_columns(["plain", "ignored", "names", "stamp"])
         self._keep(records.append_column("hour", hours), place, dates, places, good)
         done = found["number"].filter(pc.or_(good, found["ignored"]))
         return without(lines, pc.is_in(lines["number"], value_set=done.combine_chunks()))
@@ -137,7 +139,7 @@ class _Reading:
         blob_dates = pa.array([self._blob_date(one.blob_date) for one in places], pa.int64())
         group = pc.add(pc.multiply(blob_dates.take(place.combine_chunks()), DATES_MAX), dates)
         group = pc.add(pc.multiply(group, BUCKETS), records["bucket"])
-        columns = {name: records[name] for name in RECORD_COLUMNS if name != "late"}
+        columns = {name: records[name] for name in records.column_names if name not in FOR_HERE}
         table = pa.table({"group": group, "late": late, **columns})
         self._records.append(table if pc.all(good).as_py() else table.filter(good))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.duck_blocks import unpacked
+from spark_jobs.duck_blocks import DIM, unpacked
 from spark_jobs.duck_query import connect
 from spark_jobs.sums import NAMES
 
@@ -106,11 +106,9 @@ def _series(records: pa.Table) -> tuple[pa.Array, list[tuple[str, ...]]]:
 
     numbers: Any = pa.repeat(pa.scalar(0, pa.int64()), records.num_rows)
     series: list[tuple[str, ...]] = [()]
-    dims = records["dims"]
-    count = pc.max(pc.list_value_length(dims)).as_py() or 0
-    texts = [records[name] for name in SERIES] + [pc.list_element(dims, n) for n in range(count)]
-    for text in texts:
-        found = text.dictionary_encode().combine_chunks()
+    count = sum(name.startswith(DIM) for name in records.column_names)
+    for name in (*SERIES, *(f"{DIM}{number}" for number in range(count))):
+        found = records[name].dictionary_encode().combine_chunks()
         values = found.dictionary.to_pylist()
         both = pc.add(pc.multiply(numbers, len(values)), found.indices).dictionary_encode()
         series = [
