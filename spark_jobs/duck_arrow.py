@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.duck_blocks import DIM, RECORD_COLUMNS
-from spark_jobs.duck_stamps import HOUR_SECONDS, KNOWN_MAX
+from spark_jobs.duck_stamps import HOUR_SECONDS
 from spark_jobs.rows import LATE_AFTER, UNIX_START, Place, Row
 from spark_jobs.sources import Lines
 
@@ -19,7 +17,6 @@ Line = tuple[bytes | str, int]
 Piece = tuple[Any, int]
 """An array of lines, and the number of their place."""
 
-DIGESTED = ("Properties", "Measurements")
 DATES_MAX = 1 << 20
 NEWLINE = ord("\n")
 NEVER = -(1 << 31)
@@ -83,47 +80,6 @@ def without(table: pa.Table, mask: Any) -> pa.Table:
     import pyarrow.compute as pc
 
     return table.filter(pc.invert(mask))
-
-
-@dataclass(slots=True)
-class Names:
-    """Which lines have no name twice in an object, by a digest of their names."""
-
-    _single: set[int] = field(default_factory=set)
-    _double: set[int] = field(default_factory=set)
-
-    def repeated(self, digests: Any, numbers: Any, lines: Any) -> list[int]:
-        """Of these digests those of lines with a name twice; of each new one a line is read."""
-        import pyarrow as pa
-
-        table = pa.table({"names": digests, "number": numbers})
-        firsts = table.group_by("names", use_threads=False).aggregate([("number", "min")])
-        found = list(
-            zip(firsts["names"].to_pylist(), firsts["number_min"].to_pylist(), strict=True)
-        )
-        if len(self._single) + len(self._double) > KNOWN_MAX:
-            self._single.clear()
-            self._double.clear()
-        for digest, number in found:
-            if digest not in self._single and digest not in self._double:
-                seen = self._double if _has_name_twice(lines[number].as_py()) else self._single
-                seen.add(digest)
-        return [digest for digest, _ in found if digest in self._double]
-
-
-class _Repeating(dict[str, Any]):
-    """An object that had a name twice; its first entries."""
-
-
-def _has_name_twice(line: str) -> bool:
-    """In one of the objects that the digest is of."""
-
-    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(reversed(pairs))
-        return found if len(found) == len(pairs) else _Repeating(found)
-
-    decoded = json.loads(line, object_pairs_hook=look)
-    return any(isinstance(decoded.get(name), _Repeating) for name in DIGESTED)
 
 
 def late_before(places: Sequence[Place]) -> pa.Array:

@@ -15,7 +15,6 @@ from shared.sampling.diagnostic_export import (
     TEMPLATES,
 )
 from shared.sampling.weights import ROUNDING, WEIGHT_MAX
-from spark_jobs.duck_arrow import DIGESTED
 from spark_jobs.duck_blocks import BUCKETS, DIM
 from spark_jobs.duck_strict import is_strict_sql
 from spark_jobs.shape import ROLE, Shape
@@ -42,8 +41,7 @@ def lines_sql(shape: Shape, lenient: bool, careful: bool) -> str:
     """From ``lines`` (line, number): a row of each line that may be read, in any order.
 
     ``plain`` tells whether the rest of the row counts, ``ignored`` whether the line is of a table
-    without events. Two more things are for the caller to check: ``stamp`` is the time as JSON, and
-    ``names`` a digest of the names in Properties and Measurements, none of which may come twice.
+    without events. The caller is to check ``stamp``, the time as JSON.
 
     Where no line may hold what only a ``lenient`` reader takes, none is searched for it. DuckDB
     raises where a line is cut, unless it is ``careful`` and looks twice at each.
@@ -78,12 +76,11 @@ with parsed as (
             else coalesce(n, 1.0) end as k,
         case when rate_text is not null then n is null or n = 1 or abs(n - by_rate) < {ROUNDING}
             when n is null or n = 1 then not ({_OPEN_TELEMETRY}) else true end as known,
-        hash({", ".join(f"json_keys({name})" for name in DIGESTED)}) as names,
         {_key()} as key,
         {op_sql("OperationId")} as op
     from checked
 )
-select number, plain, ignored, names, kind, key, op, k, known and k <= {WEIGHT_MAX} as trusted,
+select number, plain, ignored, kind, key, op, k, known and k <= {WEIGHT_MAX} as trusted,
     stamp::varchar as stamp,
     {_name()} as name,
     {_value(shape)} as x,

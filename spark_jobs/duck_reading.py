@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared.sampling.diagnostic_export import is_diagnostic
-from shared.sampling.fields import loads
+from shared.sampling.fields import Repeating, loads
 from shared.sampling.model import Quarantined, Record
 from shared.sampling.records import parts_of, read_line
 from spark_jobs.cluster_files import plain_path
 from spark_jobs.duck_arrow import (
     DATES_MAX,
-    Names,
     Piece,
     as_lines,
     late_before,
@@ -93,7 +92,6 @@ class _Reading:
         self._reader = Reader(shape)
         self._query = line_query(shape)
         self._minutes = Minutes(self._reader)
-        self._names = Names()
         self._blob_dates: list[str] = []
         self._records: list[pa.Table] = []
         self._bad: list[Row] = []
@@ -112,18 +110,13 @@ class _Reading:
 
     def _parse(self, lines: pa.Table, places: Sequence[Place], lenient: bool) -> pa.Table:
         """Keep what is plain; the lines that are to be read singly are returned."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         found = self._query.run(lines.select(["line", "number"]), lenient)
         dates, hours = self._minutes.of(found["stamp"])
-        repeated = self._names.repeated(found["names"], found["number"], lines["line"])
         good = pc.and_(found["plain"], dates.is_valid())
-        if repeated:
-            values = pa.array(repeated, pa.uint64())
-            good = pc.and_(good, pc.invert(pc.is_in(found["names"], value_set=values)))
         place = lines["place"].take(found["number"])
-        records = found.drop_columns(["plain", "ignored", "names", "stamp"])
+        records = found.drop_columns(["plain", "ignored", "stamp"])
         self._keep(records.append_column("hour", hours), place, dates, places, good)
         done = found["number"].filter(pc.or_(good, found["ignored"]))
         return without(lines, pc.is_in(lines["number"], value_set=done.combine_chunks()))
@@ -216,4 +209,16 @@ def _written(part: Any) -> str:
     """Only what makes up the record; nothing of what has another shape."""
     if not is_diagnostic(part):
         return ""
-    return json.dumps({name: part[name] for name in NEEDED if name in part})
+    columns = [(name, part[name]) for name in NEEDED if name in part]
+    return _object([(name, _text(value)) for name, value in columns])
+
+
+def _text(value: Any) -> str:
+    """As JSON, with all entries of an object that has a name twice."""
+    if not isinstance(value, Repeating):
+        return json.dumps(value)
+    return _object([(name, json.dumps(entry)) for name, entry in value.entries])
+
+
+def _object(entries: Sequence[tuple[str, str]]) -> str:
+    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in entries) + "}"

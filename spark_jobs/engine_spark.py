@@ -26,7 +26,7 @@ SERIES = ("event_date", "kind", "name", "dims")
 class SparkEngine:
     """``spark.range(tasks).mapInArrow`` reads; DataFrames do all else."""
 
-    name = "spark-2"
+    name = "spark-3"
     """Of another number where partials of before cannot be read."""
     schema = SCHEMA
 

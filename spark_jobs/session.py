@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 LOGGING = Path(__file__).with_name("log4j2.properties")
 PACKAGES = ("spark_jobs", "shared/__init__.py", "shared/sampling")
+KEPT_BYTES = str(256 << 20)
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.parquet.compression.codec": "zstd",
+    # a task's process keeps what a batch took for the next one: to get new pages takes longer
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": KEPT_BYTES,
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": KEPT_BYTES,
 }
 LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",

@@ -21,6 +21,14 @@ class BadField(ValueError):
         super().__init__(f"{field}: expected {expected}, found {str(found)[:60]!r}")
 
 
+class Repeating(dict[str, Any]):
+    """An object that has a name twice: what counts is the first of each, ``entries`` are all."""
+
+    def __init__(self, entries: list[tuple[str, Any]]) -> None:
+        super().__init__(reversed(entries))
+        self.entries = entries
+
+
 def loads(text: str) -> Any:
     """Of names that an object has twice the first one counts. Raises ValueError."""
     decoded = json.loads(text, object_pairs_hook=_first_of_each)
@@ -31,7 +39,7 @@ def loads(text: str) -> Any:
 
 def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
-    return found if len(found) == len(pairs) else dict(reversed(pairs))
+    return found if len(found) == len(pairs) else Repeating(pairs)
 
 
 def _is_too_deep(text: str, decoded: Any) -> bool:

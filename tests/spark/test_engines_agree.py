@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -96,9 +96,39 @@ def test_tasks_of_the_fast_engine_give_what_the_pure_core_gives(seed: int, tmp_p
         for batch in read_chunks(source, task, shape)
         for row in batch.to_pylist()
     ]
+    found, quarantined = _total(rows)
+    assert_right(tmp_path, shape, found, quarantined)
+
+
+def test_records_that_differ_in_a_repeated_entry_are_no_copies(tmp_path: Path) -> None:
+    """Whether they are read many at once, singly (an entry is no number), or in a body."""
+    line = json.dumps(
+        {"Type": "AppEvents", "time": "2017-05-15T09:30:01.1234567Z", "Name": "Paid", "P": "?"}
+    ).replace('"P": "?"', '"Properties": {"tenant": "t1"%s}, "Measurements": {%s}')
+    written = [
+        line % ("", '"Amount": 1'),
+        line % (', "tenant": "t2"', '"Amount": 1'),
+        line % (', "tenant": "t3"', '"Amount": 1'),
+        line % ("", '"Amount": 1, "B": 2, "Amount": 5'),
+        line % ("", '"Amount": 1, "Amount": 5, "B": 2'),
+        line % ("", '"Amount": 1, "Amount": "much"'),
+    ]
+    text = "\n".join([*written, *(f'{{"records": [{one}, {one}]}}' for one in written)])
+    (tmp_path / "PT1H.json").write_text(text)
+    source = LocalFiles(str(tmp_path))
+    chunks = [files.Chunk(file, 0, file.size_bytes) for file in source.files()]
+    rows = [r for batch in read_chunks(source, chunks, SHAPES[0]) for r in batch.to_pylist()]
+    found, _ = _total(rows)
+    (sums,) = found.days.values()
+    ((figures, copies, _),) = expected(tmp_path, SHAPES[0])[0].values()
+    assert (sums.records, sums.duplicates, sums.raw_sum) == (5, 13, 5)
+    assert (figures.records, copies, figures.raw_sum) == (5, 13, 5)
+
+
+def _total(rows: list[dict[str, Any]]) -> tuple[Totals, int]:
+    """Of what tasks made of lines, and how many lines could not be read."""
     blocks = [(row["event_date"], row["block"]) for row in rows if row["reason"] is None]
-    found = totals_of(totals(blocks).to_pylist())
-    assert_right(tmp_path, shape, found, len(rows) - len(blocks))
+    return totals_of(totals(blocks).to_pylist()), len(rows) - len(blocks)
 
 
 def assert_set_apart(folder: Path, found: Extracted) -> None:

@@ -274,6 +274,20 @@ def test_the_order_of_columns_is_no_matter_for_the_key() -> None:
     assert turned.key == record().key
 
 
+def repeating(properties: str) -> str:
+    """The key of a record with these properties, as they are written."""
+    (found,) = read_line(json.dumps({**EVENT, "Properties": "?"}).replace('"?"', properties))
+    assert isinstance(found, Record)
+    return found.key
+
+
+def test_all_entries_of_a_name_that_comes_twice_belong_to_the_key() -> None:
+    one = repeating('{"a": 1, "a": {"c": 1, "d": 2}, "b": "x"}')
+    assert one == repeating('{"b":"x","a":{"d":2,"c":1},"a":1}')
+    others = ['{"a": 1, "b": "x"}', '{"a": 1, "a": 1, "b": "x"}', '{"a": 1, "a": 3, "b": "x"}']
+    assert len({one, *map(repeating, others)}) == 4
+
+
 OTEL, CLASSIC = "py3.11:otel1.25.0:ext1.0", "aspnet5c:2.20.0"
 
 
