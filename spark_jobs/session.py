@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import zipfile
@@ -36,6 +37,8 @@ LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
     "spark.ui.showConsoleProgress": "false",
+    # through TCP, each task begins with a wait of 40 ms: for an acknowledgement that is put off
+    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
 }
 JAVA_OPTIONS = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
 LIGHT_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:InitialHeapSize=64m"
