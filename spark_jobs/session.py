@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
+import shlex
 import shutil
 import socket
 import sys
@@ -66,7 +68,7 @@ def open_session(light: bool = False) -> SparkSession:
         return active
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # by spark-submit, whose options only its JVM knows
         SparkContext._ensure_initialized()
-    configuration = SparkConf()
+    configuration = SparkConf().setAll(list(submitted(os.environ).items()))
     master = configuration.get("spark.master") or "local[*]"
     local = master.startswith("local")
     java = " ".join([JAVA_OPTIONS, *light_java_options(os.environ)]) if light else JAVA_OPTIONS
@@ -80,6 +82,18 @@ def open_session(light: bool = False) -> SparkSession:
     spark = SparkSession.builder.config(conf=configuration).getOrCreate()
     send_code(spark)
     return spark
+
+
+def submitted(environment: Mapping[str, str]) -> dict[str, str]:
+    """What PYSPARK_SUBMIT_ARGS says: PySpark lets what a program sets go before it."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--master", dest="spark.master")
+    parser.add_argument("--driver-memory", dest="spark.driver.memory")
+    parser.add_argument("--conf", action="append", default=[])
+    words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
+    named = vars(parser.parse_known_args(words)[0])
+    settings = dict(text.partition("=")[::2] for text in named.pop("conf"))
+    return {**settings, **{name: value for name, value in named.items() if value}}
 
 
 def light_java_options(environment: Mapping[str, str]) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import TaskContext
 
 from shared.sampling.estimates import Figures
 from spark_jobs import extraction, files, tally
@@ -81,6 +82,34 @@ def test_a_tally_that_is_lost_on_its_way_fails_the_job(
     )
     with pytest.raises(JobError, match="nothing was changed: run it again"):
         engine.extract(source, source.files(), SHAPES[0], store.url("partials"), store.write)
+
+
+def test_what_a_task_counts_before_it_fails_and_is_tried_again_is_counted_once(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile_files(tmp_path / "in", 1)
+    source, store = LocalFiles(str(tmp_path / "in")), LocalStore(tmp_path / "out")
+    wanted = engine.extract(source, source.files(), SHAPES[0], store.url("once"), store.write)
+    failed, counted = tmp_path / "failed", tally.counted
+    failed.mkdir()
+
+    def failing_at_first(batches: Any, tally: Any) -> Any:
+        yield from counted(batches, tally)
+        task = TaskContext.get()
+        if task and task.attemptNumber() == 0:
+            (failed / str(task.partitionId())).touch()
+            raise RuntimeError("the first attempt fails when all is counted")
+
+    monkeypatch.setattr(extraction, "counted", failing_at_first)
+    found = engine.extract(source, source.files(), SHAPES[0], store.url("twice"), store.write)
+    assert len(list(failed.iterdir())) > 5
+    assert found == wanted
+    dates = {day for blob_date in found.blob_dates.values() for day in blob_date.event_dates}
+    once, twice = (
+        engine.total(dict.fromkeys(found.blob_dates, store.url(folder)), dates)
+        for folder in ("once", "twice")
+    )
+    assert once.days == twice.days
 
 
 @pytest.mark.parametrize("seed", range(2, 6))

@@ -6,8 +6,9 @@ import os
 import subprocess
 
 import pytest
+from pyspark.sql import SparkSession
 
-from spark_jobs.session import SMALL_HEAP, light_java_options
+from spark_jobs.session import SMALL_HEAP, light_java_options, submitted
 
 
 @pytest.mark.parametrize("chosen", ["", "-XX:+UseG1GC", "-XX:+UseParallelGC", SMALL_HEAP])
@@ -20,3 +21,20 @@ def test_the_jvm_starts_with_whatever_collector_the_environment_names(chosen: st
     )
     assert started.returncode == 0, started.stdout
     assert (chosen or SMALL_HEAP) in started.stdout
+
+
+def test_what_the_environment_submits_is_heard() -> None:
+    words = "--master 'local[3]' --driver-memory 1g --name x --conf spark.ui.enabled=true"
+    assert submitted({"PYSPARK_SUBMIT_ARGS": f"{words} --conf a.b='c=d' pyspark-shell"}) == {
+        "spark.master": "local[3]",
+        "spark.driver.memory": "1g",
+        "spark.ui.enabled": "true",
+        "a.b": "c=d",
+    }
+    assert submitted({}) == {}
+
+
+def test_the_session_of_these_tests_is_as_it_was_submitted(spark: SparkSession) -> None:
+    settings = spark.sparkContext.getConf()
+    assert settings.get("spark.master") == "local[*,2]"
+    assert settings.get("spark.sql.shuffle.partitions") == "1"
