@@ -97,29 +97,30 @@ def late_before(places: Sequence[Place]) -> pa.Array:
     )
 
 
-def rows_table(rows: Sequence[Row]) -> pa.Table:
-    """Of rows that the reference has read: record columns, the operation as text."""
+def rows_table(rows: Sequence[Row], keys: Sequence[int | None]) -> pa.Table:
+    """Of rows that the reference has read: record columns, the operation as text. Where a row has
+    no key of DuckDB's, that of the reference is taken."""
     import pyarrow as pa
 
     types = {
         "hour": pa.int64(),
-        "key": pa.uint64(),
         "k": pa.float64(),
         "trusted": pa.bool_(),
         "late": pa.bool_(),
         "x": pa.float64(),
     }
     columns = {
-        name: pa.array([_compact(row, name) for row in rows], types.get(name, pa.string()))
+        name: pa.array([getattr(row, name) for row in rows], types.get(name, pa.string()))
         for name in RECORD_COLUMNS
+        if name != "key"
     }
+    found = [
+        int(str(row.key)[:16], 16) if key is None else key
+        for row, key in zip(rows, keys, strict=True)
+    ]
     dims = zip(*[row.dims for row in rows], strict=True)
     texts = {f"{DIM}{number}": pa.array(found, pa.string()) for number, found in enumerate(dims)}
-    return pa.table({**columns, **texts})
-
-
-def _compact(row: Row, name: str) -> Any:
-    return int(str(row.key)[:16], 16) if name == "key" else getattr(row, name)
+    return pa.table({**columns, **texts, "key": pa.array(found, pa.uint64())})
 
 
 def _is_text(line: bytes) -> bool:

@@ -25,11 +25,13 @@ TEXTS = (
     "OperationId", "ParentId", "Id", "SessionId", "UserId", "AppRoleName", "AppRoleInstance",
     "SDKVersion", "Name", "Message",
 )  # fmt: skip
+OBJECTS = ("Properties", "Measurements")
 DURATION = "DurationMs"
 
 _NUMBER = r"-?\d{1,15}(?:\.\d{1,20})?(?:[eE][-+]?\d\d?)?"
 _ENTRY = rf'"(?:[^"\\]|\\.)*":(?:{_NUMBER}|null)'
 _MEASUREMENTS = rf"\{{(?:{_ENTRY}(?:,{_ENTRY})*)?\}}"
+_NESTED = r'(?:^|[^\\])(?:\\\\)*":[{\[]'
 _OPEN_TELEMETRY = (
     "contains(lower(SDKVersion), 'otel')"
     " and regexp_matches(lower(SDKVersion->>'$'), '(^|:)otel') is true"
@@ -41,7 +43,8 @@ def lines_sql(shape: Shape, lenient: bool, careful: bool) -> str:
     """From ``lines`` (line, number): a row of each line that may be read, in any order.
 
     ``plain`` tells whether the rest of the row counts, ``ignored`` whether the line is of a table
-    without events. The caller is to check ``stamp``, the time as JSON.
+    without events. The caller is to check ``stamp``, the time as JSON. The key counts for all
+    records that are ``flat``, plain or not: entries within entries are not told apart.
 
     Where no line may hold what only a ``lenient`` reader takes, none is searched for it. DuckDB
     raises where a line is cut, unless it is ``careful`` and looks twice at each.
@@ -65,9 +68,12 @@ with parsed as (
         {_rate()} as rate_text
     from columns
 ), checked as (
-    select *, kind is not null and ({_is_plain(shape)}) as plain,
-        try_cast(items as double) as n, 100.0 / try_cast(rate_text as double) as by_rate
+    select *, {_is_flat()} as flat
     from typed
+), judged as (
+    select *, kind is not null and flat and ({_is_plain(shape)}) as plain,
+        try_cast(items as double) as n, 100.0 / try_cast(rate_text as double) as by_rate
+    from checked
 ), weighed as (
     select *,
         case when rate_text is not null then case
@@ -78,9 +84,9 @@ with parsed as (
             when n is null or n = 1 then not ({_OPEN_TELEMETRY}) else true end as known,
         {_key()} as key,
         {op_sql("OperationId")} as op
-    from checked
+    from judged
 )
-select number, plain, ignored, kind, key, op, k, known and k <= {WEIGHT_MAX} as trusted,
+select number, plain, flat, ignored, kind, key, op, k, known and k <= {WEIGHT_MAX} as trusted,
     stamp::varchar as stamp,
     {_name()} as name,
     {_value(shape)} as x,
@@ -123,6 +129,24 @@ def _is_plain(shape: Shape) -> str:
             " and try_cast(rate_text as double) > 0 and try_cast(rate_text as double) <= 100))",
             f"case when kind = 'trace' then {templates} else true end",
         ]
+    )
+
+
+def _is_flat() -> str:
+    """Nothing in Properties and Measurements that is split where no entry begins: values with
+    entries of their own, and names that end with a comma. Never null."""
+    found = [
+        f"not coalesce(contains({name}, ',\":') or {_in_brackets(name)}, false)" for name in OBJECTS
+    ]
+    return " and ".join(found)
+
+
+def _in_brackets(name: str) -> str:
+    """Brackets within texts are no matter; where there are none at all, no pattern is needed."""
+    inner = _inner_text(name, 1)
+    return (
+        f"case when contains({inner}, '{{') or contains({inner}, '[')"
+        f" then regexp_matches({inner}, {_text(_NESTED)}) else false end"
     )
 
 
@@ -186,10 +210,8 @@ def _value(shape: Shape) -> str:
 
 def _key() -> str:
     """Equal for copies. Entries may come in any order: the digests of their texts are added."""
-    columns = [name for name in NEEDED if name not in ("Properties", "Measurements", "SDKVersion")]
-    entries = [
-        f"string_split({_inner_text(name, 2)}, ',\"')" for name in ("Properties", "Measurements")
-    ]
+    columns = [name for name in NEEDED if name not in (*OBJECTS, "SDKVersion")]
+    entries = [f"string_split({_inner_text(name, 2)}, ',\"')" for name in OBJECTS]
     digests = [f"list_sum(list_transform({texts}, lambda text: hash(text)))" for texts in entries]
     return f"hash({', '.join([*columns, *digests])})"
 

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 8 << 20
 QUARANTINE_ROWS = 1_000
-FOR_HERE = ("number", "bucket", "late")
-"""Columns that blocks are made by; all others go into them."""
+FOR_HERE = ("number", "bucket", "late", "plain", "flat", "ignored", "stamp")
+"""Columns that do not go into blocks as they are."""
 SINGLE_ROWS = f"""
 select * exclude (op, bucket), op, {bucket_sql()} as bucket
 from (select * exclude op, {op_sql("to_json(op)")} as op, 0 as bucket from rows)
@@ -110,14 +110,17 @@ class _Reading:
 
     def _parse(self, lines: pa.Table, places: Sequence[Place], lenient: bool) -> pa.Table:
         """Keep what is plain; the lines that are to be read singly are returned."""
+        found = self._query.run(lines.select(["line", "number"]), lenient)
+        return self._keep_plain(found, lines, places)
+
+    def _keep_plain(self, found: pa.Table, lines: pa.Table, places: Sequence[Place]) -> pa.Table:
+        """Returns the lines that are left."""
         import pyarrow.compute as pc
 
-        found = self._query.run(lines.select(["line", "number"]), lenient)
         dates, hours = self._minutes.of(found["stamp"])
         good = pc.and_(found["plain"], dates.is_valid())
         place = lines["place"].take(found["number"])
-        records = found.drop_columns(["plain", "ignored", "stamp"])
-        self._keep(records.append_column("hour", hours), place, dates, places, good)
+        self._keep(found.append_column("hour", hours), place, dates, places, good)
         done = found["number"].filter(pc.or_(good, found["ignored"]))
         return without(lines, pc.is_in(lines["number"], value_set=done.combine_chunks()))
 
@@ -165,12 +168,15 @@ class _Reading:
         numbers = pa.array(range(len(again)), pa.int32())
         lines = numbered(pa.array([line for line, _, _ in again]), numbers)
         places = [place for _, place, _ in again]
-        left = self._parse(lines, places, lenient=False)["number"].to_pylist()
+        found = self._query.run(lines.select(["line", "number"]), lenient=False)
+        left = self._keep_plain(found, lines, places)["number"].to_pylist()
         if not left:
             return
         rows = [again[number][2] for number in left]
+        flat = found.filter(found["flat"])
+        keys = dict(zip(flat["number"].to_pylist(), flat["key"].to_pylist(), strict=True))
         connection = connect()
-        connection.register("rows", rows_table(rows))
+        connection.register("rows", rows_table(rows, [keys.get(number) for number in left]))
         records = connection.sql(SINGLE_ROWS).to_arrow_table()
         dates = pa.array([self._minutes.number_of(str(row.event_date)) for row in rows])
         place = pa.chunked_array([pa.array(left)])

@@ -19,8 +19,8 @@ STAMP = '"0000-00-00T00:00:00.%sZ"'
 FRACTION_DIGITS = range(1, 8)
 MINUTE = slice(1, 17)
 SECONDS_TENS = 18
-_MINUTE = re.compile(  # from 1970 on, when zones had begun to differ by quarters of hours
-    r"(?:19[789]|2\d\d)\d-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d", re.ASCII
+_MINUTE = re.compile(  # since 1980 all zones differ by quarters of hours
+    r"(?:19[89]|2\d\d)\d-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d", re.ASCII
 )
 
 
@@ -36,7 +36,7 @@ class Minutes:
         """Number of the date and hour since 1970 of each; both null where it is no time."""
         import pyarrow as pa
 
-        encoded = minutes_of(stamps.combine_chunks()).dictionary_encode()
+        encoded = minutes_of(stamps.cast(pa.string()).combine_chunks()).dictionary_encode()
         if len(self._known) > KNOWN_MAX:
             self._known.clear()
         found = [self._of(minute) for minute in encoded.dictionary.to_pylist()]

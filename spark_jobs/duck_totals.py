@@ -31,9 +31,9 @@ STEPS = (
 create temp table records as
 select hour, op, series, k, trusted, late, x, 0 as copies from found anti join doubled using (key)
 union all
-select hour, op, any_value(series) as series, max(k) as k, bool_and(trusted) as trusted,
+select hour, op, series, max(k) as k, bool_and(trusted) as trusted,
     bool_and(late) as late, max(x) as x, count(*) - 1 as copies
-from found semi join doubled using (key) group by hour, op, key
+from found semi join doubled using (key) group by hour, op, series, key
 """,
     """
 create temp table operations as

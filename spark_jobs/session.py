@@ -23,14 +23,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 LOGGING = Path(__file__).with_name("log4j2.properties")
 PACKAGES = ("spark_jobs", "shared/__init__.py", "shared/sampling")
-KEPT_BYTES = str(256 << 20)
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.parquet.compression.codec": "zstd",
-    # a task's process keeps what a batch took for the next one: to get new pages takes longer
-    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": KEPT_BYTES,
-    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": KEPT_BYTES,
 }
 LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -39,6 +35,9 @@ LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
     "spark.ui.showConsoleProgress": "false",
+    # a task's process keeps what a batch took for the next one: to get new pages takes longer
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the most that glibc takes
     # through TCP, each task begins with a wait of 40 ms: for an acknowledgement that is put off
     "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
 }
@@ -68,7 +67,9 @@ def open_session(light: bool = False) -> SparkSession:
         return active
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # by spark-submit, whose options only its JVM knows
         SparkContext._ensure_initialized()
-    configuration = SparkConf().setAll(list(submitted(os.environ).items()))
+        configuration = SparkConf()
+    else:
+        configuration = SparkConf().setAll(list(submitted(os.environ).items()))
     master = configuration.get("spark.master") or "local[*]"
     local = master.startswith("local")
     java = " ".join([JAVA_OPTIONS, *light_java_options(os.environ)]) if light else JAVA_OPTIONS
@@ -85,13 +86,20 @@ def open_session(light: bool = False) -> SparkSession:
 
 
 def submitted(environment: Mapping[str, str]) -> dict[str, str]:
-    """What PYSPARK_SUBMIT_ARGS says: PySpark lets what a program sets go before it."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    """What PYSPARK_SUBMIT_ARGS says of what is set here: PySpark lets a program go before it.
+
+    Raises JobError.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--master", dest="spark.master")
+    parser.add_argument("--name", dest="spark.app.name")
     parser.add_argument("--driver-memory", dest="spark.driver.memory")
-    parser.add_argument("--conf", action="append", default=[])
-    words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
-    named = vars(parser.parse_known_args(words)[0])
+    parser.add_argument("--conf", "-c", action="append", default=[])
+    try:
+        words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
+        named = vars(parser.parse_known_args(words)[0])
+    except (argparse.ArgumentError, ValueError) as error:
+        raise JobError(f"PYSPARK_SUBMIT_ARGS: {error}") from error
     settings = dict(text.partition("=")[::2] for text in named.pop("conf"))
     return {**settings, **{name: value for name, value in named.items() if value}}
 

@@ -48,11 +48,17 @@ def _is_too_deep(text: str, decoded: Any) -> bool:
         return False
     level = [decoded]
     for _ in range(DEPTH_MAX):
-        inner = [found.values() if isinstance(found, dict) else found for found in level]
+        inner = [_values(found) for found in level]
         level = [part for parts in inner for part in parts if isinstance(part, dict | list)]
         if not level:
             return False
     return True
+
+
+def _values(found: Any) -> list[Any]:
+    if isinstance(found, Repeating):
+        return [value for _, value in found.entries]
+    return list(found.values() if isinstance(found, dict) else found)
 
 
 def text(fields: Fields, name: str) -> str:

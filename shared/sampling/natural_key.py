@@ -24,7 +24,7 @@ def natural_key(parts: Sequence[object]) -> str:
 
 
 def _all_entries(part: object) -> object:
-    """Of an object that has a name twice, too: records that differ in any entry are no copies."""
+    """Of an object that has a name twice, too: records that differ in any of them are no copies."""
     if not isinstance(part, Repeating):
         return part
     return sorted([name, _canonical(value)] for name, value in part.entries)

@@ -24,7 +24,7 @@ def _submitted() -> Iterator[None]:
         patch.setenv("JDK_JAVA_OPTIONS", QUICK_START)
         patch.setenv(
             "PYSPARK_SUBMIT_ARGS",
-            "--master local[*,2] --conf spark.sql.shuffle.partitions=1"
+            "--master local[2,2] --conf spark.sql.shuffle.partitions=1"
             " --conf spark.driver.memory=1g pyspark-shell",
         )
         yield

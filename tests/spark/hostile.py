@@ -104,7 +104,13 @@ def _properties(rng: random.Random) -> Any:
     if rng.random() < 0.3:
         found["{OriginalFormat}"] = rng.choice(["Order {Id} placed", "", None, 7])
     if rng.random() < 0.2:
-        found["nested"] = {"b": [1, 2], "a": "}{"}
+        found["nested"] = rng.choice(
+            [{"b": [1, 2], "a": "}{"}, {"b": ["x", "y"]}, {"b": 1, "c": 2}]
+        )
+    if rng.random() < 0.1:
+        found |= rng.choice(
+            [{"c,": "1", "d,": "2"}, {"c,": "2", "d,": "1"}, {"e": 'in\\":{"', "": "1"}]
+        )
     return rng.choice([found, found, found, None, json.dumps(found)])
 
 
@@ -125,6 +131,11 @@ def _written(rng: random.Random, record: dict[str, Any]) -> str:
 def _copy(rng: random.Random, known: list[str | bytes]) -> str | bytes:
     """The same record again: as it was, or with its columns in another order, or in a body."""
     line = rng.choice(known)
+    if isinstance(line, str) and rng.random() < 0.3:
+        one, other = rng.sample(MORE, 2)
+        swapped = line.replace(TWICE, ECIWT).replace(one, other)
+        swapped = swapped.replace('"b":1,"c":2', '"c":2,"b":1').replace('"x","y"', '"y","x"')
+        return rng.choice([swapped, f'{{"records":[{swapped}]}}'])
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -155,6 +166,10 @@ def _classic(rng: random.Random) -> dict[str, Any]:
     }
 
 
+TWICE, ECIWT = '"tenant":"t1","tenant":5', '"tenant":5,"tenant":"t1"'
+MORE = ['"Amount":1,"Amount":5', '"Amount":5,"Amount":1', '"Amount":1,"Amount":"x"']
+
+
 def _disputed(rng: random.Random, line: str) -> str:
     """What readers of JSON differ about: numbers that are none, names twice, depth."""
     number = rng.choice(["nan", "NaN", "-inf", "Infinity", "-Infinity", "INF", "iNf", "-NAN", "7"])
@@ -168,6 +183,8 @@ def _disputed(rng: random.Random, line: str) -> str:
         line.replace("{", "{" + f'"Unread":{inner}1{"}" * depth},', 1),
         line.replace("{", '{"Name":"First","ItemCount":5,', 1),
         line.replace('{"tenant"', '{"tenant":"t1","tenant"', 1),
+        line.replace('{"tenant"', f'{{{TWICE},"tenant"', 1),
+        line.replace('"Amount"', f'{rng.choice(MORE)},"Amount"', 1),
         line.replace('"Amount"', '"Amount":1,"Amount"', 1),
         line.replace('"Amount"', '"Amount":2.5, "amount":3, "Amount"', 1),
     ]

@@ -22,7 +22,7 @@ Key = tuple[str, str, str, tuple[str, ...]]
 
 def expected(root: Path, shape: Shape) -> tuple[dict[Key, tuple[Figures, int, int]], int]:
     """Figures, copies and late records by date, kind, event and dimensions; lines in quarantine."""
-    copies: dict[str, list[tuple[Record, bool]]] = {}
+    copies: dict[tuple[str, Key], list[tuple[Record, bool]]] = {}
     quarantined = 0
     for path in sorted(root.rglob("*.json*")):
         hour = hour_of(str(path))
@@ -30,11 +30,13 @@ def expected(root: Path, shape: Shape) -> tuple[dict[Key, tuple[Figures, int, in
             for outcome in read_line(line, str(path)):
                 if isinstance(outcome, Record):
                     late = hour is not None and outcome.time < hour - LATE_AFTER
-                    copies.setdefault(outcome.key, []).append((outcome, late))
+                    copies.setdefault((outcome.key, _key(outcome, shape)), []).append(
+                        (outcome, late)
+                    )
                 quarantined += isinstance(outcome, Quarantined)
     groups: dict[Key, list[list[tuple[Record, bool]]]] = {}
-    for found in copies.values():
-        groups.setdefault(_key(found[0][0], shape), []).append(found)
+    for (_, key), found in copies.items():
+        groups.setdefault(key, []).append(found)
     return {key: _figures(found, shape) for key, found in groups.items()}, quarantined
 
 
@@ -42,7 +44,12 @@ def _figures(groups: list[list[tuple[Record, bool]]], shape: Shape) -> tuple[Fig
     items = []
     for copies in groups:
         record = max((record for record, _ in copies), key=lambda r: r.weight.value)
-        value = record.measurements.get(shape.measurement) if shape.measurement else 1.0
+        values = [
+            other.measurements[shape.measurement]
+            for other, _ in copies
+            if shape.measurement in other.measurements
+        ]
+        value = max(values, default=None) if shape.measurement else 1.0
         items.append(Item(record.weight, value, sendable(record.operation_id)))
     removed = sum(len(copies) - 1 for copies in groups)
     late = sum(all(late for _, late in copies) for copies in groups)

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_jobs.errors import JobError
 from spark_jobs.session import SMALL_HEAP, light_java_options, submitted
 
 
@@ -27,6 +28,7 @@ def test_what_the_environment_submits_is_heard() -> None:
     words = "--master 'local[3]' --driver-memory 1g --name x --conf spark.ui.enabled=true"
     assert submitted({"PYSPARK_SUBMIT_ARGS": f"{words} --conf a.b='c=d' pyspark-shell"}) == {
         "spark.master": "local[3]",
+        "spark.app.name": "x",
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "true",
         "a.b": "c=d",
@@ -34,7 +36,13 @@ def test_what_the_environment_submits_is_heard() -> None:
     assert submitted({}) == {}
 
 
+@pytest.mark.parametrize("words", ["--master", "--conf 'a=b"])
+def test_what_cannot_be_submitted_is_named(words: str) -> None:
+    with pytest.raises(JobError, match="PYSPARK_SUBMIT_ARGS"):
+        submitted({"PYSPARK_SUBMIT_ARGS": words})
+
+
 def test_the_session_of_these_tests_is_as_it_was_submitted(spark: SparkSession) -> None:
     settings = spark.sparkContext.getConf()
-    assert settings.get("spark.master") == "local[*,2]"
+    assert settings.get("spark.master") == "local[2,2]"
     assert settings.get("spark.sql.shuffle.partitions") == "1"
