@@ -29,7 +29,7 @@ OBJECTS = ("Properties", "Measurements")
 DURATION = "DurationMs"
 
 _NUMBER = r"-?\d{1,15}(?:\.\d{1,20})?(?:[eE][-+]?\d\d?)?"
-_ENTRY = rf'"(?:[^"\\]|\\.)*":(?:{_NUMBER}|null)'
+_ENTRY = rf'"(?:(?:[^"\\]|\\.)*(?:[^"\\,]|\\.))?":(?:{_NUMBER}|null)'
 _MEASUREMENTS = rf"\{{(?:{_ENTRY}(?:,{_ENTRY})*)?\}}"
 _NESTED = r'(?:^|[^\\])(?:\\\\)*":[{\[]'
 _OPEN_TELEMETRY = (
@@ -122,7 +122,6 @@ def _is_plain(shape: Shape) -> str:
             "(kind != 'event' or coalesce(Name != '\"\"', false))",
             r"(items is null or regexp_full_match(items, '[1-9]\d{0,14}'))",
             f"(DurationMs is null or regexp_full_match(DurationMs, {_text(_NUMBER)}))",
-            f"(Measurements is null or regexp_full_match(Measurements, {_text(_MEASUREMENTS)}))",
             "(Properties is null or Properties like '{%')",
             *properties,
             f"(rate_text is null or (regexp_full_match(rate_text, {_text(_RATE)})"
@@ -133,21 +132,13 @@ def _is_plain(shape: Shape) -> str:
 
 
 def _is_flat() -> str:
-    """Nothing in Properties and Measurements that is split where no entry begins: values with
-    entries of their own, and names that end with a comma. Never null."""
-    found = [
-        f"not coalesce(contains({name}, ',\":') or {_in_brackets(name)}, false)" for name in OBJECTS
-    ]
-    return " and ".join(found)
-
-
-def _in_brackets(name: str) -> str:
-    """Brackets within texts are no matter; where there are none at all, no pattern is needed."""
-    inner = _inner_text(name, 1)
-    return (
-        f"case when contains({inner}, '{{') or contains({inner}, '[')"
-        f" then regexp_matches({inner}, {_text(_NESTED)}) else false end"
-    )
+    """Nothing in Properties and Measurements is split where no entry begins: no value has entries
+    of its own, no name ends with a comma. Brackets in texts do no harm. Never null."""
+    return f"""
+        (Measurements is null or regexp_full_match(Measurements, {_text(_MEASUREMENTS)}))
+        and not coalesce(contains(Properties, ',":')
+            or case when contains(Properties, ':{{') or contains(Properties, ':[')
+                then regexp_matches(Properties, {_text(_NESTED)}) else false end, false)"""
 
 
 def _missing_or_text(name: str) -> str:
