@@ -98,6 +98,8 @@ def spread(files: Sequence[SourceFile], cores: int) -> list[list[Chunk]]:
     cost = sum(file.size_bytes + FILE_COST_BYTES for file in files)
     size = min(max(cost // (cores * TASKS_PER_CORE), CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
     count = max(round(cost / size), 1)
+    if count > cores:  # so that none is left to the last when all others have ended
+        count += -count % cores
     tasks: list[list[Chunk]] = [[] for _ in range(count)]
     at = 0
     for file in files:
