@@ -63,6 +63,7 @@ def test_many_tiny_hours_and_a_huge_one_keep_all_cores_equally_busy(cores: int) 
     costs = [sum(chunk.cost_bytes for chunk in task) for task in spread(found, cores)]
     assert max(costs) < 1.1 * min(costs)
     assert len(costs) >= cores * files.TASKS_PER_CORE
+    assert len(costs) % cores == 0
 
 
 def test_packed_files_are_not_cut() -> None:
