@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.duck_blocks import DIM, RECORD_COLUMNS
-from spark_jobs.duck_stamps import HOUR_SECONDS
-from spark_jobs.rows import LATE_AFTER, UNIX_START, Place, Row
+from spark_jobs.duck_blocks import DIM
+from spark_jobs.rows import LATE_AFTER, Place, Row, hours_until
 from spark_jobs.sources import Lines
 
 if TYPE_CHECKING:
@@ -87,12 +86,7 @@ def late_before(places: Sequence[Place]) -> pa.Array:
     import pyarrow as pa
 
     return pa.array(
-        [
-            NEVER
-            if place.hour is None
-            else int((place.hour - LATE_AFTER - UNIX_START).total_seconds()) // HOUR_SECONDS
-            for place in places
-        ],
+        [NEVER if place.hour is None else hours_until(place.hour - LATE_AFTER) for place in places],
         pa.int64(),
     )
 
@@ -104,23 +98,24 @@ def rows_table(rows: Sequence[Row], keys: Sequence[int | None]) -> pa.Table:
 
     types = {
         "hour": pa.int64(),
+        "kind": pa.string(),
+        "name": pa.string(),
+        "op": pa.string(),
         "k": pa.float64(),
         "trusted": pa.bool_(),
         "late": pa.bool_(),
         "x": pa.float64(),
     }
     columns = {
-        name: pa.array([getattr(row, name) for row in rows], types.get(name, pa.string()))
-        for name in RECORD_COLUMNS
-        if name != "key"
+        name: pa.array([getattr(row, name) for row in rows], kind) for name, kind in types.items()
     }
-    found = [
+    numbers = [
         int(str(row.key)[:16], 16) if key is None else key
         for row, key in zip(rows, keys, strict=True)
     ]
     dims = zip(*[row.dims for row in rows], strict=True)
     texts = {f"{DIM}{number}": pa.array(found, pa.string()) for number, found in enumerate(dims)}
-    return pa.table({**columns, **texts, "key": pa.array(found, pa.uint64())})
+    return pa.table({**columns, **texts, "key": pa.array(numbers, pa.uint64())})
 
 
 def _is_text(line: bytes) -> bool:

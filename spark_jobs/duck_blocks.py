@@ -24,7 +24,6 @@ SCHEMA = (
 )
 """A block of records, or a line that could not be read."""
 NAMES = tuple(part.split()[0] for part in SCHEMA.split(","))
-RECORD_COLUMNS = ("hour", "kind", "name", "key", "op", "k", "trusted", "late", "x")
 DIM = "dim_"
 """With a number behind it: the column of a dimension. Most jobs have none."""
 

@@ -200,7 +200,8 @@ def _value(shape: Shape) -> str:
 
 
 def _key() -> str:
-    """Equal for copies. Entries may come in any order: the digests of their texts are added."""
+    """Equal for copies. Entries may come in any order: the digests of their texts are added. Of an
+    empty object the text is its last bracket, which is none of any entry."""
     columns = [name for name in NEEDED if name not in (*OBJECTS, "SDKVersion")]
     entries = [f"string_split({_inner_text(name, 2)}, ',\"')" for name in OBJECTS]
     digests = [f"list_sum(list_transform({texts}, lambda text: hash(text)))" for texts in entries]

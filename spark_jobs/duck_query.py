@@ -70,9 +70,10 @@ class LineQuery:
         self._plans_once = not duckdb.__version__.startswith("1.")  # reads no table twice
 
     def run(self, lines: pa.Table, lenient: bool) -> pa.Table:
-        """``lines`` has the columns of the query."""
+        """``lines`` has the columns of the query, and may have others."""
         import duckdb
 
+        lines = lines.select(self._none.column_names)
         self._lines.table = lines
         if not self._plans_once:
             self._connection.register("lines", lines)

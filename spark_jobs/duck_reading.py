@@ -99,7 +99,8 @@ class _Reading:
     def add(self, lines: Any, numbers: Any, places: Sequence[Place]) -> Iterator[pa.RecordBatch]:
         """Lines that could not be read come at once, so that they need not be kept."""
         table, doubtful = text_lines(lines, numbers)
-        left = self._parse(table, places, may_be_lenient(table["line"]))
+        found = self._query.run(table, may_be_lenient(table["line"]))
+        left = self._keep_plain(found, table, places)
         singly = doubtful + as_lines(left)
         self._read_singly([(line, places[number]) for line, number in singly])
         yield from self._quarantined(QUARANTINE_ROWS)
@@ -108,13 +109,8 @@ class _Reading:
         yield from self._quarantined(1)
         yield from batches_of_blocks(self._blocks())
 
-    def _parse(self, lines: pa.Table, places: Sequence[Place], lenient: bool) -> pa.Table:
-        """Keep what is plain; the lines that are to be read singly are returned."""
-        found = self._query.run(lines.select(["line", "number"]), lenient)
-        return self._keep_plain(found, lines, places)
-
     def _keep_plain(self, found: pa.Table, lines: pa.Table, places: Sequence[Place]) -> pa.Table:
-        """Returns the lines that are left."""
+        """Returns the lines that are left, to be read singly."""
         import pyarrow.compute as pc
 
         dates, hours = self._minutes.of(found["stamp"])
@@ -168,7 +164,7 @@ class _Reading:
         numbers = pa.array(range(len(again)), pa.int32())
         lines = numbered(pa.array([line for line, _, _ in again]), numbers)
         places = [place for _, place, _ in again]
-        found = self._query.run(lines.select(["line", "number"]), lenient=False)
+        found = self._query.run(lines, lenient=False)
         left = self._keep_plain(found, lines, places)["number"].to_pylist()
         if not left:
             return

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs.rows import UNIX_START, Reader
+from spark_jobs.rows import Reader, hours_until
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 KNOWN_MAX = 100_000
-HOUR_SECONDS = 3_600
 STAMP = '"0000-00-00T00:00:00.%sZ"'
 """As JSON. Any digit may stand for 0; which minutes there are is not told by this."""
 FRACTION_DIGITS = range(1, 8)
@@ -60,8 +59,7 @@ class Minutes:
             time = datetime.fromisoformat(f"{minute}:00+00:00")
         except ValueError:
             return None, None
-        hour = int((time - UNIX_START).total_seconds()) // HOUR_SECONDS
-        return self.number_of(self.reader.date_of(time)), hour
+        return self.number_of(self.reader.date_of(time)), hours_until(time)
 
 
 def minutes_of(stamps: pa.StringArray) -> pa.StringArray:
@@ -75,14 +73,15 @@ def minutes_of(stamps: pa.StringArray) -> pa.StringArray:
     _, offsets, content = stamps.buffers()
     edges = np.frombuffer(offsets, np.int32)[stamps.offset :][: len(stamps) + 1]
     characters = np.frombuffer(content or b"", np.uint8)
+    lengths = np.diff(edges)
     minutes = np.zeros((len(stamps), MINUTE.stop - MINUTE.start), np.uint8)
     for digits in FRACTION_DIGITS:
         least = np.frombuffer((STAMP % ("0" * digits)).encode(), np.uint8)
-        above = np.where(least == ord("0"), 9, 0).astype(np.uint8)
-        above[SECONDS_TENS] = 5
-        rows = np.flatnonzero(np.diff(edges) == len(least))
+        rows = np.flatnonzero(lengths == len(least))
         if not len(rows):
             continue
+        above = np.where(least == ord("0"), 9, 0).astype(np.uint8)
+        above[SECONDS_TENS] = 5
         found = _texts(characters, edges, rows, len(least))
         good = (found - least <= above).all(axis=1)  # what is less than 0 becomes a large number
         minutes[rows[good]] = found[good, MINUTE]

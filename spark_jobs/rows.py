@@ -86,7 +86,7 @@ class Reader:
         return Row(
             blob_date=place.blob_date,
             event_date=self.date_of(record.time),
-            hour=(record.time - UNIX_START) // timedelta(hours=1),
+            hour=hours_until(record.time),
             kind=str(record.kind),
             name=sendable(record.name),
             dims=[sendable(_dimension(record, name)) for name in self._shape.dimensions],
@@ -97,6 +97,11 @@ class Reader:
             late=place.hour is not None and record.time < place.hour - LATE_AFTER,
             x=record.measurements.get(measurement) if measurement else 1.0,
         )
+
+
+def hours_until(time: datetime) -> int:
+    """Since 1970 in UTC."""
+    return (time - UNIX_START) // timedelta(hours=1)
 
 
 def _dimension(record: Record, name: str) -> str:

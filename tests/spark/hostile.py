@@ -25,6 +25,8 @@ NAMES = [
 ]
 OPERATIONS = ["", "", "a1", "b2", "c3", "operation é", "4bf92f3577b34da6a3ce929d0e0e4736"]
 ODD: list[Any] = [None, "", "x", 0, -1, 1.5, "3", True, [], {}, [1], {"a": 1}, 10**25, 1e300, "NaN"]
+TWICE, ECIWT = '"tenant":"t1","tenant":5', '"tenant":5,"tenant":"t1"'
+MORE = ['"Amount":1,"Amount":5', '"Amount":5,"Amount":1', '"Amount":1,"Amount":"x"']
 
 
 def hostile_files(root: Path, seed: int, lines: int = 400) -> None:
@@ -164,10 +166,6 @@ def _classic(rng: random.Random) -> dict[str, Any]:
             "custom": {"dimensions": [{"tenant": "t1"}], "metrics": [{"Amount": {"value": 2.0}}]},
         },
     }
-
-
-TWICE, ECIWT = '"tenant":"t1","tenant":5', '"tenant":5,"tenant":"t1"'
-MORE = ['"Amount":1,"Amount":5', '"Amount":5,"Amount":1', '"Amount":1,"Amount":"x"']
 
 
 def _disputed(rng: random.Random, line: str) -> str:
