@@ -18,6 +18,8 @@ Piece = tuple[Any, int]
 
 DATES_MAX = 1 << 20
 NEWLINE = ord("\n")
+WINDOW_BYTES = 256 << 10
+WORD_BYTES = 8
 NEVER = -(1 << 31)
 
 
@@ -26,11 +28,29 @@ def lines_of(piece: Lines) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    ends = np.flatnonzero(np.frombuffer(piece, np.uint8) == NEWLINE)
+    ends = newlines(np.frombuffer(piece, np.uint8))
     edges = np.empty(len(ends) + 2, np.int32)
     edges[0], edges[1:-1], edges[-1] = 0, ends + 1, len(piece)
     buffers = [None, pa.py_buffer(edges), pa.py_buffer(piece)]
     return pa.Array.from_buffers(pa.binary(), len(edges) - 1, buffers)
+
+
+def newlines(content: Any) -> Any:
+    """Where they are among these bytes. What stays in a core's cache is looked at together, and
+    most words hold none: to look through all bytes for those that are true takes twice as long."""
+    import numpy as np
+
+    places = [np.empty(0, np.int64)]
+    size = min(len(content), WINDOW_BYTES)
+    mask = np.zeros(-(-size // WORD_BYTES) * WORD_BYTES, np.bool_)
+    for start in range(0, len(content), WINDOW_BYTES):
+        window = content[start : start + WINDOW_BYTES]
+        np.equal(window, NEWLINE, out=mask[: len(window)])
+        mask[len(window) :] = False
+        words = np.flatnonzero(mask.view(np.uint64) != 0)
+        found = np.flatnonzero(mask.reshape(-1, WORD_BYTES)[words])
+        places.append(start + words[found // WORD_BYTES] * WORD_BYTES + found % WORD_BYTES)
+    return np.concatenate(places)
 
 
 def put_together(pieces: Sequence[Piece]) -> tuple[Any, Any]:

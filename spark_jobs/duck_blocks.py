@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT = 5
+FORMAT = 6
 """Another one where partials of before cannot be read, or keys are made in another way."""
 BUCKETS = 8
 BLOCK_ROWS_MAX = 65_536

@@ -52,7 +52,7 @@ def lines_sql(shape: Shape, lenient: bool, careful: bool) -> str:
     good = [is_strict_sql(lenient), *(["json_valid(line)"] if careful else [])]
     structure = "{" + ",".join(f'"{name}":"JSON"' for name in NEEDED) + "}"
     kinds = " ".join(f"when '\"{t}\"' then '{kind}'" for t, kind in KINDS.items())
-    others = ", ".join(f"'\"{table}\"'" for table in sorted(OTHER_TABLES))
+    others = " ".join(f"when '\"{table}\"' then records is null" for table in sorted(OTHER_TABLES))
     return f"""
 with parsed as (
     select number, line, json_transform(line, '{structure}') as found
@@ -62,7 +62,7 @@ with parsed as (
 ), typed as (
     select *,
         case Type {kinds} end as kind,
-        coalesce(Type in ({others}) and records is null, false) as ignored,
+        case Type {others} else false end as ignored,
         coalesce(time, case when not contains(line, '"time"') then TimeGenerated end) as stamp,
         ItemCount::varchar as items,
         {_rate()} as rate_text
@@ -120,7 +120,8 @@ def _is_plain(shape: Shape) -> str:
             *texts,
             "records is null",
             "(kind != 'event' or coalesce(Name != '\"\"', false))",
-            r"(items is null or regexp_full_match(items, '[1-9]\d{0,14}'))",
+            "case when items is null then true when strlen(items) = 1"
+            r" then items between '1' and '9' else regexp_full_match(items, '[1-9]\d{0,14}') end",
             f"(DurationMs is null or regexp_full_match(DurationMs, {_text(_NUMBER)}))",
             "(Properties is null or Properties like '{%')",
             *properties,
@@ -164,14 +165,12 @@ def _rate() -> str:
 
 
 def _name() -> str:
+    """As JSON: it is the same text for the same name, and to read it is left for its sums."""
     templates = ", ".join(
         f"nullif(json_extract_string(Properties, {_pointer(name)}), '')" for name in TEMPLATES
     )
-    plain = _inner_text("Name", 1)
-    return (
-        f"case when kind = 'trace' then coalesce({templates}, Message->>'$', '')"
-        f" when contains(Name, '\\') then Name->>'$' else coalesce({plain}, '') end"
-    )
+    message = f"to_json(coalesce({templates}, Message->>'$', ''))"
+    return f"case when kind = 'trace' then {message} else coalesce(Name, '\"\"') end::varchar"
 
 
 def _dims(shape: Shape) -> list[str]:
@@ -203,14 +202,15 @@ def _key() -> str:
     """Equal for copies. Entries may come in any order: the digests of their texts are added. Of an
     empty object the text is its last bracket, which is none of any entry."""
     columns = [name for name in NEEDED if name not in (*OBJECTS, "SDKVersion")]
-    entries = [f"string_split({_inner_text(name, 2)}, ',\"')" for name in OBJECTS]
+    entries = [f"string_split({_inner_text(name)}, ',\"')" for name in OBJECTS]
     digests = [f"list_sum(list_transform({texts}, lambda text: hash(text)))" for texts in entries]
     return f"hash({', '.join([*columns, *digests])})"
 
 
-def _inner_text(name: str, start: int) -> str:
-    """Without the last character; a slice to one before the end takes longer."""
-    return f"substr({name}, {start + 1}, length({name}) - {start + 1})"
+def _inner_text(name: str) -> str:
+    """Without what comes before the first entry's name and behind the last entry; a slice takes
+    longer."""
+    return f"substr({name}, 3, length({name}) - 3)"
 
 
 def _pointer(name: str) -> str:

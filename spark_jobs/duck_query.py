@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+CACHED_BYTES = 256 << 10
+ROWS_MIN, ROWS_MAX = 64, 2_048
+"""DuckDB takes no more at a time; each time costs something, too."""
+
 
 @cache
 def database() -> duckdb.DuckDBPyConnection:
@@ -39,6 +43,12 @@ def connect() -> duckdb.DuckDBPyConnection:
     return database().cursor()
 
 
+def rows_together(table: pa.Table) -> int:
+    """As many as stay in a core's cache while one expression after the other goes over them."""
+    rows: int = CACHED_BYTES * table.num_rows // max(table.nbytes, 1)
+    return min(max(rows, ROWS_MIN), ROWS_MAX)
+
+
 class _Lines:
     """What the query reads: another table each time. (A table itself is read as it was when the
     query was planned.)"""
@@ -48,8 +58,12 @@ class _Lines:
         self.reads = 0
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        import pyarrow as pa
+
         self.reads += 1
-        return self.table.__arrow_c_stream__(requested_schema)
+        few = self.table.to_batches(max_chunksize=rows_together(self.table))
+        reader = pa.RecordBatchReader.from_batches(self.table.schema, few)
+        return reader.__arrow_c_stream__(requested_schema)
 
 
 class LineQuery:

@@ -42,7 +42,10 @@ FOR_HERE = ("number", "bucket", "late", "plain", "flat", "ignored", "stamp")
 """Columns that do not go into blocks as they are."""
 SINGLE_ROWS = f"""
 select * exclude (op, bucket), op, {bucket_sql()} as bucket
-from (select * exclude op, {op_sql("to_json(op)")} as op, 0 as bucket from rows)
+from (
+    select * replace ({op_sql("to_json(op)")} as op, to_json(name)::varchar as name), 0 as bucket
+    from rows
+)
 """
 
 

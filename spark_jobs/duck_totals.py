@@ -6,6 +6,7 @@ as ``shared.sampling.operations`` says.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +125,9 @@ def _named(sums: pa.Table, series: Sequence[tuple[str, ...]]) -> pa.Table:
 
     found = [series[number] for number in sums["series"].to_pylist()]
     for position, name in enumerate(SERIES):
-        sums = sums.append_column(name, pa.array([one[position] for one in found], pa.string()))
+        texts = [one[position] for one in found]
+        read = [json.loads(text) for text in texts] if name == "name" else texts
+        sums = sums.append_column(name, pa.array(read, pa.string()))
     dims = [list(one[len(SERIES) :]) for one in found]
     sums = sums.append_column("dims", pa.array(dims, pa.list_(pa.string())))
     return sums.select([part.split()[0] for part in SCHEMA.split(", ")])
