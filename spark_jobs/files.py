@@ -12,7 +12,7 @@ UNDATED = "undated"
 """The blob date of files whose path tells none: they are read by every run."""
 ENDINGS = (".json", ".jsonl", ".blob", ".json.gz", ".jsonl.gz", ".blob.gz", ".gz")
 """Of exports: PT1H.json, and .blob of the classic one."""
-CHUNK_BYTES_MAX = 64 << 20
+CHUNK_BYTES_MAX = 128 << 20
 CHUNK_BYTES_MIN = 8 << 20
 FILE_COST_BYTES = 128 << 10
 """What opening a file costs, as bytes that could be read meanwhile."""
