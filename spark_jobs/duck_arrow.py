@@ -18,7 +18,7 @@ Piece = tuple[Any, int]
 
 DATES_MAX = 1 << 20
 NEWLINE = ord("\n")
-WINDOW_BYTES = 256 << 10
+WINDOW_BYTES = 256 << 10  # whole words
 WORD_BYTES = 8
 NEVER = -(1 << 31)
 
@@ -36,8 +36,8 @@ def lines_of(piece: Lines) -> Any:
 
 
 def newlines(content: Any) -> Any:
-    """Where they are among these bytes. What stays in a core's cache is looked at together, and
-    most words hold none: to look through all bytes for those that are true takes twice as long."""
+    """Where they are among these bytes: a window that a core's cache holds after the other. Most
+    words hold none; to look at all bytes of the mask instead takes twice as long."""
     import numpy as np
 
     places = [np.empty(0, np.int64)]

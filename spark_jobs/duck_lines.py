@@ -52,6 +52,7 @@ def lines_sql(shape: Shape, lenient: bool, careful: bool) -> str:
     good = [is_strict_sql(lenient), *(["json_valid(line)"] if careful else [])]
     structure = "{" + ",".join(f'"{name}":"JSON"' for name in NEEDED) + "}"
     kinds = " ".join(f"when '\"{t}\"' then '{kind}'" for t, kind in KINDS.items())
+    # `in` with more than a few values becomes a hash join, whose table is made anew for each batch
     others = " ".join(f"when '\"{table}\"' then records is null" for table in sorted(OTHER_TABLES))
     return f"""
 with parsed as (

@@ -90,7 +90,7 @@ class LineQuery:
         lines = lines.select(self._none.column_names)
         self._lines.table = lines
         if not self._plans_once:
-            self._connection.register("lines", lines)
+            self._connection.register("lines", self._lines)
         try:
             return self._run(lenient, careful=False)
         except (duckdb.InvalidInputException, UnicodeDecodeError):
