@@ -89,8 +89,6 @@ class LineQuery:
 
         lines = lines.select(self._none.column_names)
         self._lines.table = lines
-        if not self._plans_once:
-            self._connection.register("lines", self._lines)
         try:
             return self._run(lenient, careful=False)
         except (duckdb.InvalidInputException, UnicodeDecodeError):
@@ -101,6 +99,7 @@ class LineQuery:
 
     def _run(self, lenient: bool, careful: bool) -> pa.Table:
         if not self._plans_once:
+            self._connection.register("lines", self._lines)  # 1.4 asks for its stream once
             sql = lines_sql(self._shape, lenient, careful)
             return self._connection.sql(sql).to_arrow_table()
         plan, reads = self._plan(lenient, careful), self._lines.reads

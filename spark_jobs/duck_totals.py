@@ -121,13 +121,13 @@ def _series(records: pa.Table) -> tuple[pa.Array, list[tuple[str, ...]]]:
 
 
 def _named(sums: pa.Table, series: Sequence[tuple[str, ...]]) -> pa.Table:
+    """Names stood as JSON in blocks."""
     import pyarrow as pa
 
-    found = [series[number] for number in sums["series"].to_pylist()]
+    read = [(date, kind, json.loads(name), *dims) for date, kind, name, *dims in series]
+    found = [read[number] for number in sums["series"].to_pylist()]
     for position, name in enumerate(SERIES):
-        texts = [one[position] for one in found]
-        read = [json.loads(text) for text in texts] if name == "name" else texts
-        sums = sums.append_column(name, pa.array(read, pa.string()))
+        sums = sums.append_column(name, pa.array([one[position] for one in found], pa.string()))
     dims = [list(one[len(SERIES) :]) for one in found]
     sums = sums.append_column("dims", pa.array(dims, pa.list_(pa.string())))
     return sums.select([part.split()[0] for part in SCHEMA.split(", ")])

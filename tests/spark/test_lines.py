@@ -10,9 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs import duck_arrow
-from spark_jobs.duck_arrow import lines_of
+from spark_jobs.duck_arrow import lines_of, numbered
 from spark_jobs.duck_lines import lines_sql
-from spark_jobs.duck_query import CACHED_BYTES, ROWS_MAX, ROWS_MIN, connect, rows_together
+from spark_jobs.duck_query import (
+    CACHED_BYTES,
+    ROWS_MAX,
+    ROWS_MIN,
+    LineQuery,
+    connect,
+    rows_together,
+)
 from spark_jobs.shape import Shape
 
 PIECES = st.lists(st.sampled_from([b"\n", b"\n" * 9, b"a", b"\r\n", b"x" * 7, b"\xff\x00"]))
@@ -46,3 +53,11 @@ def test_lines_go_through_the_query_without_being_joined(lenient: bool) -> None:
     plan = str(connection.sql(f"explain {lines_sql(Shape(), lenient, careful=True)}").fetchall())
     assert "scan" in plan.lower()
     assert "join" not in plan.lower()
+
+
+def test_a_line_cut_where_it_looks_whole_is_left_out_and_its_batch_read_again() -> None:
+    good = '{"Type":"AppEvents","Name":"a"}'
+    lines = numbered(pa.array([good, '{"Type":"AppEvents","Name":"a}', good]), pa.array([0] * 3))
+    query = LineQuery(Shape())
+    for _ in range(2):
+        assert query.run(lines, lenient=False)["number"].to_pylist() == [0, 2]
