@@ -118,7 +118,7 @@ class _Reading:
 
         dates, hours = self._minutes.of(found["stamp"])
         good = pc.and_(found["plain"], dates.is_valid())
-        place = lines["place"].take(found["number"])
+        place = lines["place"].take(found["number"]).combine_chunks()
         self._keep(found.append_column("hour", hours), place, dates, places, good)
         done = found["number"].filter(pc.or_(good, found["ignored"]))
         return without(lines, pc.is_in(lines["number"], value_set=done.combine_chunks()))
@@ -130,9 +130,9 @@ class _Reading:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        late = pc.less(records["hour"], late_before(places).take(place.combine_chunks()))
+        late = pc.less(records["hour"], late_before(places).take(place))
         blob_dates = pa.array([self._blob_date(one.blob_date) for one in places], pa.int64())
-        group = pc.add(pc.multiply(blob_dates.take(place.combine_chunks()), DATES_MAX), dates)
+        group = pc.add(pc.multiply(blob_dates.take(place), DATES_MAX), dates)
         group = pc.add(pc.multiply(group, BUCKETS), records["bucket"])
         columns = {name: records[name] for name in records.column_names if name not in FOR_HERE}
         table = pa.table({"group": group, "late": late, **columns})
@@ -178,8 +178,7 @@ class _Reading:
         connection.register("rows", rows_table(rows, [keys.get(number) for number in left]))
         records = connection.sql(SINGLE_ROWS).to_arrow_table()
         dates = pa.array([self._minutes.number_of(str(row.event_date)) for row in rows])
-        place = pa.chunked_array([pa.array(left)])
-        self._keep(records, place, dates, places, pa.array([True] * len(rows)))
+        self._keep(records, pa.array(left), dates, places, pa.array([True] * len(rows)))
 
     def _quarantined(self, at_least: int) -> Iterator[pa.RecordBatch]:
         if len(self._bad) >= at_least:
