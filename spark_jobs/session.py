@@ -7,7 +7,6 @@ import io
 import os
 import shlex
 import shutil
-import socket
 import sys
 import tempfile
 import zipfile
@@ -38,8 +37,6 @@ LOCAL_SETTINGS = {
     # a task's process keeps what a batch took for the next one: to get new pages takes longer
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the most that glibc takes
-    # through TCP, each task begins with a wait of 40 ms: for an acknowledgement that is put off
-    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
 }
 JAVA_OPTIONS = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
 LIGHT_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:InitialHeapSize=64m"
