@@ -22,8 +22,8 @@ check: $(READY) ## format, lint, types, the dependency rule, and security
 	$(BIN)/bandit -q -ll -ii -r function_app.py scaling_rules.py shared spark_jobs backtest local
 	@$(BIN)/python -m local.audit
 
-test: check ## check, then every test
-	$(BIN)/python -m pytest
+test: check ## check, then every test, on all cores
+	$(BIN)/python -m pytest -n logical --dist worksteal
 
 audit: $(READY) ## known vulnerabilities of what is installed in Azure; fails without data on them
 	@$(BIN)/python -m local.audit --strict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -64,14 +64,15 @@ class Summary:
 class StartableClock:
     """Seconds that stand still until ``start``: the trace waits for the functions host."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
         self._started_at: float | None = None
 
     def __call__(self) -> float:
-        return 0.0 if self._started_at is None else time.monotonic() - self._started_at
+        return 0.0 if self._started_at is None else self._monotonic() - self._started_at
 
     def start(self) -> None:
-        self._started_at = time.monotonic()
+        self._started_at = self._monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +135,16 @@ async def local_system(
     with_host: bool = True,
     with_night: bool = False,
     settings_file: Path = RUNNING_SETTINGS,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[LocalSystem]:
     """Start all of it, with the trace standing at its first minute; stop all of it at the end.
 
-    Without a host the app's settings are in local.settings.json meanwhile, for ``func start``.
+    Once the trace is started it goes on by the seconds of ``monotonic``. Without a host the app's
+    settings are in local.settings.json meanwhile, for ``func start``.
     """
     arrivals = trace.arrivals[:minutes]
     rate = default_instance_rate(arrivals)
-    seconds = StartableClock()
+    seconds = StartableClock(monotonic)
     capacity = profile.starting_capacity(arrivals, rate)
     workload = Workload(
         replace(trace, arrivals=arrivals),

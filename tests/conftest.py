@@ -1,10 +1,16 @@
-"""Fixtures of every test."""
+"""Fixtures of every test, and what keeps any test from depending on the load of the machine."""
 
+import gc
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from local.azurite import Azurite
+
+# A time limit for an example, or for making one, would fail on a busy machine only.
+settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any load")
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +18,11 @@ def azurite() -> Iterator[Azurite]:
     """A storage emulator in memory; its `connection_string` is what a client needs."""
     with Azurite() as running:
         yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _resources_are_closed_by_their_own_module() -> Iterator[None]:
+    """A client that a module left open is reported in that module. Without this the collector
+    finds it whenever it happens to run, in the middle of an innocent test."""
+    yield
+    gc.collect()

@@ -61,7 +61,7 @@ def test_the_clairvoyant_is_optimal_where_its_grid_is_exact(seed: int) -> None:
         }
     ),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_no_schedule_is_cheaper_than_the_bound(
     seed: int, minutes: int, changes: dict[str, float]
 ) -> None:

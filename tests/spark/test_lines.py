@@ -6,7 +6,7 @@ import re
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs import duck_arrow
@@ -25,7 +25,6 @@ from spark_jobs.shape import Shape
 PIECES = st.lists(st.sampled_from([b"\n", b"\n" * 9, b"a", b"\r\n", b"x" * 7, b"\xff\x00"]))
 
 
-@settings(deadline=None)  # the first call imports
 @given(pieces=PIECES, window_bytes=st.sampled_from([8, 16, 256 << 10]))
 def test_lines_are_found_wherever_windows_end(pieces: list[bytes], window_bytes: int) -> None:
     content = b"".join(pieces)

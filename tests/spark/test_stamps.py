@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.duck_stamps import minutes_of
@@ -38,7 +38,6 @@ def _by_pattern(text: str | None) -> str:
     return found[1] if found else NONE
 
 
-@settings(deadline=None)
 @given(texts=TEXTS, before=st.integers(0, 2), same=st.booleans())
 def test_a_stamp_is_what_the_pattern_says_wherever_it_lies(
     texts: list[str | None], before: int, same: bool

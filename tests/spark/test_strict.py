@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.duck_reading import read_chunks
@@ -22,7 +22,6 @@ LENIENT = (*BROKEN, '{"a":NaN}', "[ Infinity ]")
 """Python's own reader takes some of them as well."""
 
 
-@settings(deadline=None)  # the first call imports
 @given(
     chunks=st.lists(st.lists(st.sampled_from([*STRICT, *LENIENT]), max_size=4), max_size=3),
     start=st.integers(0, 5),

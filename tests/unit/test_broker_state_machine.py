@@ -166,5 +166,5 @@ def names(messages: Iterable[Message]) -> list[str]:
     return [message.content.payload.decode() for message in messages]
 
 
-QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestQueueMachine = QueueMachine.TestCase

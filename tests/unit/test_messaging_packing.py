@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.messaging.model import Cargo, Chunk, Limits, Message, Order, Parcel
@@ -40,7 +40,6 @@ limits = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(loads, limits, st.sampled_from(Order))
 def test_every_message_is_in_one_batch_and_every_batch_within_its_limits(
     load: list[tuple[int, str | None]], limits: Limits, order: Order
@@ -58,7 +57,6 @@ def test_every_message_is_in_one_batch_and_every_batch_within_its_limits(
         assert len({messages.keys[p] for p in chunk.positions}) == 1
 
 
-@settings(deadline=None)
 @given(loads, limits)
 def test_order_is_kept_as_far_as_it_is_asked_for(
     load: list[tuple[int, str | None]], limits: Limits
@@ -82,7 +80,6 @@ def fewest_in_order(sizes: list[int], room: int, count_max: int) -> int:
     return best[-1]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 900), max_size=25), st.integers(1, 6))
 def test_no_division_that_keeps_the_order_has_fewer_batches(sizes: list[int], most: int) -> None:
     load = cargo(sizes)

@@ -269,7 +269,7 @@ async def test_within_the_window_one_message_comes_and_after_it_the_claim_stops_
     assert len(station.recompute.calls) == 1
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.lists(st.tuples(st.integers(0, 7 * 24 * 60), st.integers(0, 70 * 60)), max_size=60),
     st.sampled_from([HOUR, 13 * HOUR]),

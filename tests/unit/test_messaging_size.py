@@ -97,7 +97,7 @@ def own_bytes(message: Message) -> bytes:
     return b"".join(encode(message, CREATED_MS))
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=2000)
 @given(messages())
 def test_the_bytes_are_the_clients_their_number_is_foretold_and_they_read_as_said(
     message: Message,
@@ -143,7 +143,7 @@ def as_read(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(messages(), min_size=1, max_size=6))
 def test_a_batch_has_the_size_that_is_foretold_while_the_client_undercounts(
     batch: list[Message],

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from local.traces import TRACE_MINUTES_MAX, Trace, TraceError, load_trace
@@ -159,7 +159,6 @@ def test_a_file_that_cannot_be_opened_is_a_trace_error(tmp_path: Path) -> None:
         load_trace(tmp_path)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_any_bytes_are_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, data: bytes
@@ -173,7 +172,6 @@ def test_any_bytes_are_read_or_refused(
             assert str(path) in str(error)  # noqa: PT017 - either outcome is right
 
 
-@settings(deadline=None)
 @given(
     step_seconds=st.integers(1, 1800),
     counts=st.lists(st.integers(0, 1000), min_size=2, max_size=50),

@@ -4,7 +4,7 @@ import math
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from local.fluid_queue import FluidQueue, QueueState
@@ -148,7 +148,6 @@ def run(queue: FluidQueue, moves: list[tuple[float, float, int | None]]) -> list
 
 
 class TestTheQueueWhateverHappens:
-    @settings(deadline=None)
     @given(moves=MOVES, rate=st.floats(0, 100), dead_time=st.floats(0, 10))
     def test_what_arrived_was_drained_or_waits(
         self, moves: list[tuple[float, float, int | None]], rate: float, dead_time: float
@@ -159,7 +158,6 @@ class TestTheQueueWhateverHappens:
             state.counters.drained + state.backlog, abs=1e-6
         )
 
-    @settings(deadline=None)
     @given(moves=MOVES, rate=st.floats(0, 100), dead_time=st.floats(0, 10))
     def test_bounds_hold(
         self, moves: list[tuple[float, float, int | None]], rate: float, dead_time: float
@@ -171,7 +169,6 @@ class TestTheQueueWhateverHappens:
             starts = [cohort.start_minute for cohort in state.cohorts]
             assert starts == sorted(starts)
 
-    @settings(deadline=None)
     @given(moves=MOVES, parts=st.integers(2, 7))
     def test_many_small_steps_are_one_large_step(
         self, moves: list[tuple[float, float, int | None]], parts: int
@@ -206,7 +203,6 @@ class TestTheWorkload:
         assert workload.counters.arrivals == 40
         assert (workload.backlog, workload.arrivals_per_minute) == (0, 0)
 
-    @settings(deadline=None)
     @given(stops=st.lists(st.floats(0, 5), max_size=20))
     def test_how_often_it_is_asked_changes_nothing(self, stops: list[float]) -> None:
         asked, left_alone = (
