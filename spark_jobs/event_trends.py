@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if __name__ == "__main__" and not __package__:  # by spark-submit, which knows only this file
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from shared.sampling.profile import Absent
 from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
 from spark_jobs.control import read_controls
@@ -104,10 +105,9 @@ def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) 
     complete = {trend.date for trend in done.trends if trend.complete}
     for event, resource in options.profile:
         week = usual_week(done.totals, event, complete, options.shape.time_zone)
-        if week is None:
-            print(f"warning: too little is known for a profile of {event}", file=sys.stderr)
-        else:
-            write_profile(tables, resource, week)
+        if isinstance(week, Absent):
+            print(f"warning: {resource} has no profile: {week.reason}", file=sys.stderr)
+        write_profile(tables, resource, week)
 
 
 def _is_chosen(options: Options, trend: Trend) -> bool:
