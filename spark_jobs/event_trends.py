@@ -16,6 +16,7 @@ if __name__ == "__main__" and not __package__:  # by spark-submit, which knows o
 
 from shared.sampling.profile import Absent
 from shared.sampling.trend_rows import Trend, as_json
+from shared.sampling.unreadable import PREFIX as UNREADABLE
 from spark_jobs import job
 from spark_jobs.control import read_controls
 from spark_jobs.engine import Engine
@@ -132,6 +133,9 @@ def _tell(options: Options, done: job.Done) -> None:
     shown = [trend for trend in done.changed_trends if _is_chosen(options, trend)]
     for trend in shown:
         print(as_json(trend) if options.json else _line(trend))
+    if told := done.unreadable.told():
+        sys.stdout.flush()  # so that it is at the end of the log, where submitters look for it
+        print(f"{UNREADABLE}{told}", file=sys.stderr, flush=True)
 
 
 def _line(trend: Trend) -> str:

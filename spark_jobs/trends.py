@@ -39,6 +39,8 @@ class Known:
     """In UTC."""
     controls: Mapping[str, Controls] = field(default_factory=dict)
     holidays: Collection[date] = ()
+    unreadable: Collection[str] = ()
+    """Event dates of which some records cannot be read again."""
 
 
 def trends_of(days: Days, known: Known) -> list[Trend]:
@@ -154,15 +156,20 @@ def _trend(
         quarantined=blob_date.quarantined,
         late_share=sums.late / sums.records if sums.records else None,
         complete=day in complete,
-        warnings=tuple(_warnings(figures, blob_date)),
+        warnings=tuple(_warnings(figures, blob_date, unreadable=day in known.unreadable)),
         verdict=finding,
         reason=reason,
         evidence=dict(verdict.evidence),
     )
 
 
-def _warnings(figures: Figures, blob_date: BlobDate) -> list[str]:
+def _warnings(figures: Figures, blob_date: BlobDate, *, unreadable: bool) -> list[str]:
     found = []
+    if unreadable:
+        found.append(
+            "some records of this date cannot be read again, since their files are gone and their"
+            " partials are in another format: the fullest totals that were ever published stand"
+        )
     if figures.doubtful_records:
         share = figures.doubtful_records / figures.records
         effect = "" if share <= DOUBTFUL_MAX else ": a fall may be sampling that nobody told"
