@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 if __name__ == "__main__" and not __package__:  # by spark-submit, which knows only this file
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from shared.sampling import unreadable
 from shared.sampling.profile import Absent
 from shared.sampling.trend_rows import Trend, as_json
-from shared.sampling.unreadable import PREFIX as UNREADABLE
 from spark_jobs import job
 from spark_jobs.control import read_controls
 from spark_jobs.engine import Engine
@@ -135,7 +135,7 @@ def _tell(options: Options, done: job.Done) -> None:
         print(as_json(trend) if options.json else _line(trend))
     if told := done.unreadable.told():
         sys.stdout.flush()  # so that it is at the end of the log, where submitters look for it
-        print(f"{UNREADABLE}{told}", file=sys.stderr, flush=True)
+        print(f"{unreadable.PREFIX}{told}", file=sys.stderr, flush=True)
 
 
 def _line(trend: Trend) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,10 +40,16 @@ def merged(old: Totals, changed: Collection[str], new: Totals) -> Totals:
 def no_fuller(old: Totals, new: Totals, dates: Collection[str]) -> set[str]:
     """Those of the dates whose new figures rest on no more records than the old ones."""
 
-    def records(totals: Totals, date: str) -> int:
-        return sum(sums.records for (day, _), sums in totals.days.items() if day == date)
+    before, now = _records(old), _records(new)
+    return {date for date in dates if now[date] <= before[date]}
 
-    return {date for date in dates if records(new, date) <= records(old, date)}
+
+def _records(totals: Totals) -> Counter[str]:
+    """By event date."""
+    found = Counter[str]()
+    for (day, _), sums in totals.days.items():
+        found[day] += sums.records
+    return found
 
 
 def write(

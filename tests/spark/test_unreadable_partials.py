@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shared.sampling.trend_rows import Trend
+from shared.sampling.unreadable import PREFIX
 from spark_jobs import event_trends
 from spark_jobs.engine import Engine, Extracted, Totals
 from spark_jobs.engine_duckdb import DuckDbEngine
@@ -106,7 +107,7 @@ def test_the_command_succeeds_and_names_what_it_could_not_read(
     code = event_trends.main([*arguments, "--engine", "spark", "--date", LEFT[1], "--no-pictures"])
     assert code == 0
     (line,) = [x for x in capsys.readouterr().err.splitlines() if "cannot be read again" in x]
-    assert line.startswith(event_trends.UNREADABLE)
+    assert line.startswith(PREFIX)
     assert f"2 dates of files ({GONE[0]} to {GONE[1]})" in line
     assert "their files are gone" in line
 
