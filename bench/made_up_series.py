@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -58,6 +58,45 @@ class MadeUp:
             sampling_rate_percent=100 / self.k,
             control=float(self.control[index] * traffic),
         )
+
+
+@dataclass
+class Measured:
+    """An event whose records carry a value: its sum, with its count as control.
+
+    Values are even, skewed, heavy-tailed (some one in a thousand are a third of the sum) or of
+    infinite variance. Their mean has weekdays, a slow drift, and days that scatter by 1 to 5 %.
+    """
+
+    rng: np.random.Generator
+    days: int = 77
+
+    def __post_init__(self) -> None:
+        rng = self.rng
+        self._counts = MadeUp(rng, self.days)
+        self._counts.traffic *= 10 ** rng.uniform(2.3, 4.3) / self._counts.traffic.mean()
+        week = np.exp(rng.normal(0, 0.05, 7))
+        drift = np.cumsum(rng.normal(0, rng.uniform(0, 0.01), self.days))
+        scatter = rng.normal(0, rng.uniform(0.01, 0.05), self.days)
+        self.mean = week[np.arange(self.days) % 7] * np.exp(drift + scatter)
+        self.tail = str(rng.choice(["even", "skewed", "heavy", "infinite"]))
+
+    def day(self, index: int, *, lost: float = 0, traffic: float = 1, values: float = 0) -> Day:
+        """``lost`` is the share of events, ``values`` that of the values of those that came."""
+        count = self._counts.day(index, lost=lost, traffic=traffic)
+        k, kept = self._counts.k, int(count.effective_records)
+        found = self.mean[index] * self._values(kept) * (self.rng.random(kept) >= values)
+        return replace(
+            count,
+            value=float(k * found.sum()),
+            standard_error=math.sqrt(k * (k - 1) * float((found**2).sum())),
+            control=count.value,
+        )
+
+    def _values(self, size: int) -> np.ndarray:
+        if self.tail == "infinite":
+            return self.rng.pareto(1.5, size) + 1
+        return self.rng.lognormal(0, {"even": 0.3, "skewed": 1.0, "heavy": 2.0}[self.tail], size)
 
 
 class Tweets:

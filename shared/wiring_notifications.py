@@ -15,7 +15,7 @@ from shared.notifications import flow
 from shared.notifications.ports import Observed, Source
 from shared.notifications.telling import Patience
 from shared.sampling.alarms import alarms
-from shared.sampling.verdict import Finding
+from shared.sampling.verdict import LOST
 
 TREND_DAYS = timedelta(days=7)
 
@@ -55,5 +55,5 @@ async def _trends(_since: datetime, now: datetime) -> Observed:
     from shared.adapters.trends_table import TableTrends  # noqa: PLC0415  heavy to import
 
     async with aclosing(TableTrends(wiring.settings().storage("AzureWebJobsStorage"))) as table:
-        lost = await table.since((now - TREND_DAYS).date(), Finding.EVENTS_LOST)
+        lost = await table.since((now - TREND_DAYS).date(), LOST)
     return Observed(list(alarms(lost)))

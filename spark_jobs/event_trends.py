@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 if __name__ == "__main__" and not __package__:  # by spark-submit, which knows only this file
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from shared.sampling import unreadable
+from shared.sampling.profile import Absent
 from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
 from spark_jobs.control import read_controls
@@ -104,10 +106,9 @@ def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) 
     complete = {trend.date for trend in done.trends if trend.complete}
     for event, resource in options.profile:
         week = usual_week(done.totals, event, complete, options.shape.time_zone)
-        if week is None:
-            print(f"warning: too little is known for a profile of {event}", file=sys.stderr)
-        else:
-            write_profile(tables, resource, week)
+        if isinstance(week, Absent):
+            print(f"warning: {resource} has no profile: {week.reason}", file=sys.stderr)
+        write_profile(tables, resource, week)
 
 
 def _is_chosen(options: Options, trend: Trend) -> bool:
@@ -132,6 +133,9 @@ def _tell(options: Options, done: job.Done) -> None:
     shown = [trend for trend in done.changed_trends if _is_chosen(options, trend)]
     for trend in shown:
         print(as_json(trend) if options.json else _line(trend))
+    if told := done.unreadable.told():
+        sys.stdout.flush()  # so that it is at the end of the log, where submitters look for it
+        print(f"{unreadable.PREFIX}{told}", file=sys.stderr, flush=True)
 
 
 def _line(trend: Trend) -> str:

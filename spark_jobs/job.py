@@ -12,7 +12,13 @@ from spark_jobs import publishing, results
 from spark_jobs.engine import BlobDate, Complaint, Engine, Extracted, Quarantine, Totals
 from spark_jobs.errors import BadInput, JobError
 from spark_jobs.files import UNDATED, SourceFile, chosen
-from spark_jobs.manifest import Entry, Manifest
+from spark_jobs.manifest import (
+    NOTHING_UNREADABLE,
+    Entry,
+    Manifest,
+    Unreadable,
+    unreadable,
+)
 from spark_jobs.shape import Shape
 from spark_jobs.sources import Source
 from spark_jobs.stores import Store
@@ -34,13 +40,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """``changed`` are event dates; trends are those of all dates."""
+    """``changed`` are event dates; trends are those of all dates. Of event dates that hold records
+    of ``unreadable`` blob dates the fullest figures stand that were ever computed."""
 
     manifest: Manifest
     changed: frozenset[str]
     trends: Sequence[Trend]
     totals: Totals
     complaints: Sequence[Complaint]
+    unreadable: Unreadable = NOTHING_UNREADABLE
 
     @property
     def changed_trends(self) -> list[Trend]:
@@ -56,7 +64,8 @@ def run(
 ) -> Done:
     """Raises BadInput or BadOutput, and then nothing has changed."""
     base = publishing.of_shape(store, request.shape)
-    files = _files(source, base, engine, request)
+    every = source.files()
+    files = _files(source.name, every, base, engine, request)
     partials, quarantine = f"partials/{request.run_id}", f"quarantine/{request.run_id}"
 
     def set_apart(name: str, content: bytes) -> None:
@@ -66,7 +75,8 @@ def run(
         found = _extract(engine, source, files, request.shape, store.url(partials), set_apart)
         if not any(blob_date.records for blob_date in found.blob_dates.values()):
             raise BadInput(nothing_read(source, files, found))
-        done = _publish(store, engine, request, base, found, source.name, report)
+        left = _bytes_by_date(every)
+        done = _publish(store, engine, request, base, found, source.name, left, report)
     except BaseException:
         store.delete(partials)
         store.delete(quarantine)
@@ -101,53 +111,103 @@ def _publish(
     base: Manifest,
     found: Extracted,
     found_in: str,
+    left_bytes: Mapping[str, int],
     report: Report | None,
 ) -> Done:
-    blob_dates = {**empty_dates(found.blob_dates, request), **found.blob_dates}
+    known = _with_records(base)
+    empty = empty_dates(found.blob_dates, request)
+    blob_dates = {
+        **{day: none for day, none in empty.items() if day not in known},
+        **found.blob_dates,
+    }
     mine = {
         day: Entry(request.run_id, engine.name, blob_date) for day, blob_date in blob_dates.items()
     }
-    computed: dict[str, tuple[set[str], Totals, list[Trend]]] = {}
+    computed: dict[str, Done] = {}
 
     def compute(new: Manifest, changed: set[str], old_results: str) -> None:
-        folders = {
-            day: store.url(f"partials/{run_id}") for day, run_id in new.folders(changed).items()
-        }
-        totals = results.merged(
-            results.read(store, old_results), changed, engine.total(folders, changed)
-        )
-        trends = trends_of(totals.days, _known(new, request))
+        lost = unreadable(new, engine.name, left_bytes)
+        totals = _totals(store, engine, new, changed, lost, old_results)
+        trends = trends_of(totals.days, _known(new, request, lost))
         if not trends:
             raise BadInput(f"--input {found_in}: holds metrics, but no event, request or trace")
-        results.write(store, new.results, totals, trends)
+        results.write(store, new.results, totals, trends, {"unreadable": lost.as_json()})
         if report is not None:
             report(f"results/{new.results}", trends)
-        computed[new.results] = (changed, totals, trends)
+        computed[new.results] = Done(
+            new, frozenset(changed), trends, totals, found.complaints, lost
+        )
 
     published = publishing.publish(store, base, mine, request.shape, request.run_id, compute)
-    changed, totals, trends = computed[published.results]
-    return Done(published, frozenset(changed), trends, totals, found.complaints)
+    return computed[published.results]
 
 
-def _known(manifest: Manifest, request: Request) -> Known:
-    blob_dates = {day: entry.found for day, entry in manifest.entries.items()}
-    return Known(manifest.shape, blob_dates, request.today, request.controls, request.holidays)
+def _totals(
+    store: Store,
+    engine: Engine,
+    new: Manifest,
+    changed: set[str],
+    lost: Unreadable,
+    old_results: str,
+) -> Totals:
+    """The new figures of what changed; but where a part cannot be read again, the fuller ones."""
+    folders = {
+        day: store.url(f"partials/{run_id}")
+        for day, run_id in new.folders(changed, engine.name).items()
+    }
+    old, computed = results.read(store, old_results), engine.total(folders, changed)
+    stand = results.no_fuller(old, computed, changed & lost.event_dates)
+    return results.merged(old, changed - stand, computed)
 
 
-def _files(source: Source, base: Manifest, engine: Engine, request: Request) -> list[SourceFile]:
+def _known(manifest: Manifest, request: Request, lost: Unreadable) -> Known:
+    return Known(
+        manifest.shape,
+        {day: entry.found for day, entry in manifest.entries.items()},
+        request.today,
+        request.controls,
+        request.holidays,
+        lost.event_dates,
+    )
+
+
+def _bytes_by_date(files: Sequence[SourceFile]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for file in files:
+        found[file.blob_date] = found.get(file.blob_date, 0) + file.size_bytes
+    return found
+
+
+def _with_records(base: Manifest) -> set[str]:
+    """Blob dates that had records. That there are no files now does not mean that none were sent:
+    a lifecycle rule has deleted them."""
+    return {day for day, entry in base.entries.items() if entry.found.event_dates}
+
+
+def _files(
+    source_name: str,
+    every: Sequence[SourceFile],
+    base: Manifest,
+    engine: Engine,
+    request: Request,
+) -> list[SourceFile]:
     """What to read. Partials of another engine cannot be put together with this one's: once, all
-    their dates are read again."""
-    every = source.files()
+    their dates are read again, if nothing of their files was deleted meanwhile."""
     if not every:
-        raise BadInput(f"--input {source.name}: holds no file such as PT1H.json, *.jsonl or *.gz")
+        raise BadInput(f"--input {source_name}: holds no file such as PT1H.json, *.jsonl or *.gz")
     files = chosen(every, request.since, request.until)
     if not files:
         dates = sorted(file.blob_date for file in every)
         raise BadInput(
-            f"--input {source.name}: no files of {request.since or 'any date'} to"
+            f"--input {source_name}: no files of {request.since or 'any date'} to"
             f" {request.until or 'any date'}; there are files of {dates[0]} to {dates[-1]}"
         )
-    foreign = {day for day, entry in base.entries.items() if entry.engine != engine.name}
+    left_bytes = _bytes_by_date(every)
+    foreign = {
+        day
+        for day, entry in base.entries.items()
+        if entry.engine != engine.name and left_bytes.get(day, 0) >= entry.found.size_bytes
+    }
     known = set(files)
     return files + [file for file in every if file.blob_date in foreign and file not in known]
 

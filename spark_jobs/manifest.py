@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shared.sampling.unreadable import spans
 from spark_jobs.engine import BlobDate
 from spark_jobs.errors import BadOutput
 from spark_jobs.shape import Shape, shape_of
@@ -37,18 +38,74 @@ class Manifest:
     entries: Mapping[str, Entry] = field(default_factory=dict)
     results: str = ""
 
-    def folders(self, event_dates: Collection[str]) -> dict[str, str]:
-        """Blob date → run, of all partials that hold some of these event dates."""
+    def folders(self, event_dates: Collection[str], engine: str) -> dict[str, str]:
+        """Blob date → run, of all partials of the engine that hold some of these event dates."""
         return {
             day: entry.run_id
             for day, entry in self.entries.items()
-            if not set(entry.found.event_dates).isdisjoint(event_dates)
+            if entry.engine == engine and not set(entry.found.event_dates).isdisjoint(event_dates)
         }
 
     @property
     def runs(self) -> set[str]:
         """Those whose folders it needs."""
         return {entry.run_id for entry in self.entries.values()} | {self.results}
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Blob dates whose partials are in a format that ``engine`` cannot read, and whose files are
+    not all there any more. They stay in the manifest, for an engine that can read them."""
+
+    engine: str = ""
+    blob_dates: Mapping[str, Entry] = field(default_factory=dict)
+    some_left: frozenset[str] = frozenset()
+    """Those of which some files are still there."""
+
+    @property
+    def event_dates(self) -> set[str]:
+        return {day for entry in self.blob_dates.values() for day in entry.found.event_dates}
+
+    def why(self, day: str) -> str:
+        gone = "some of its files are gone" if day in self.some_left else "its files are gone"
+        theirs = self.blob_dates[day].engine
+        return f"{gone}, and {self.engine} cannot read what {theirs} made of them"
+
+    def told(self) -> str:
+        """One line; empty where there are none."""
+        if not self.blob_dates:
+            return ""
+        count, engines = len(self.blob_dates), {e.engine for e in self.blob_dates.values()}
+        gone = "some of their files are gone" if self.some_left else "their files are gone"
+        return (
+            f"{count} date{'s' if count != 1 else ''} of files ({spans(self.blob_dates)}), since"
+            f" {gone} and {self.engine} cannot read what {', '.join(sorted(engines))} made of them;"
+            f" the published totals of {spans(self.event_dates)} stand"
+        )
+
+    def as_json(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "blob_date": day,
+                "event_dates": list(entry.found.event_dates),
+                "engine": entry.engine,
+                "reason": self.why(day),
+            }
+            for day, entry in sorted(self.blob_dates.items())
+        ]
+
+
+NOTHING_UNREADABLE = Unreadable()
+
+
+def unreadable(manifest: Manifest, engine: str, left_bytes: Mapping[str, int]) -> Unreadable:
+    """``left_bytes`` has the size of the files that are there by blob date."""
+    found = {
+        day: entry
+        for day, entry in manifest.entries.items()
+        if entry.engine != engine and entry.found.event_dates
+    }
+    return Unreadable(engine, found, frozenset(day for day in found if left_bytes.get(day)))
 
 
 def touched(old: Manifest, new: Mapping[str, Entry]) -> set[str]:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.sampling.trend_rows import Trend
-from shared.sampling.verdict import Finding
+from shared.sampling.verdict import LOST, Finding
 
 HALF_A_DAY = timedelta(hours=12)
 SERIES_MAX = 50
@@ -21,11 +21,19 @@ DRAWN_MAX = 1e150
 """Axes know no larger numbers."""
 COLORS = {
     Finding.EVENTS_LOST: "#c62828",
+    Finding.MEASUREMENT_LOST: "#ad1457",
     Finding.SAMPLING_CHANGED: "#ef6c00",
     Finding.TRAFFIC_CHANGED: "#1565c0",
+    Finding.MEASUREMENT_CHANGED: "#6a1b9a",
     Finding.UNCERTAIN: "#9e9e9e",
 }
-MARKS = {Finding.EVENTS_LOST: "v", Finding.SAMPLING_CHANGED: "s", Finding.TRAFFIC_CHANGED: "^"}
+MARKS = {
+    Finding.EVENTS_LOST: "v",
+    Finding.MEASUREMENT_LOST: "v",
+    Finding.SAMPLING_CHANGED: "s",
+    Finding.TRAFFIC_CHANGED: "^",
+    Finding.MEASUREMENT_CHANGED: "^",
+}
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>
@@ -74,7 +82,7 @@ def most_telling(trends: Sequence[Trend]) -> list[list[Trend]]:
         by_series.setdefault(trend.series, []).append(trend)
 
     def rank(days: Sequence[Trend]) -> tuple[bool, float]:
-        lost = any(trend.verdict == Finding.EVENTS_LOST for trend in days)
+        lost = any(trend.verdict in LOST for trend in days)
         return not lost, -sum(trend.adjusted_count for trend in days)
 
     chosen = sorted(by_series.values(), key=rank)[:SERIES_MAX]

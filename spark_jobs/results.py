@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from spark_jobs.engine import Totals
 from spark_jobs.stores import Store
 from spark_jobs.sums import HourSums, Series, Sums, sums_of
 
-SUMS, HOURS, TRENDS = "sums.jsonl", "hours.jsonl", "trends.jsonl"
+SUMS, HOURS, TRENDS, REPORT = "sums.jsonl", "hours.jsonl", "trends.jsonl", "report.json"
 
 
 def read(store: Store, results: str) -> Totals:
@@ -29,13 +30,35 @@ def read(store: Store, results: str) -> Totals:
 def merged(old: Totals, changed: Collection[str], new: Totals) -> Totals:
     """The new figures for event dates that changed, the old ones for the others."""
 
-    def kept(found: Mapping[tuple[str, Series], Any]) -> dict[tuple[str, Series], Any]:
-        return {key: value for key, value in found.items() if key[0] not in changed}
+    def either(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
+        kept = {key: value for key, value in one.items() if key[0] not in changed}
+        return {**kept, **{key: value for key, value in other.items() if key[0] in changed}}
 
-    return Totals({**kept(old.days), **new.days}, {**kept(old.hours), **new.hours})
+    return Totals(either(old.days, new.days), either(old.hours, new.hours))
 
 
-def write(store: Store, results: str, totals: Totals, trends: Sequence[Trend]) -> None:
+def no_fuller(old: Totals, new: Totals, dates: Collection[str]) -> set[str]:
+    """Those of the dates whose new figures rest on no more records than the old ones."""
+
+    before, now = _records(old), _records(new)
+    return {date for date in dates if now[date] <= before[date]}
+
+
+def _records(totals: Totals) -> Counter[str]:
+    """By event date."""
+    found = Counter[str]()
+    for (day, _), sums in totals.days.items():
+        found[day] += sums.records
+    return found
+
+
+def write(
+    store: Store,
+    results: str,
+    totals: Totals,
+    trends: Sequence[Trend],
+    report: Mapping[str, Any],
+) -> None:
     days: Iterable[tuple[tuple[str, Series], Sums]] = totals.days.items()
     sums = [{**_names(key), **found.as_json()} for key, found in days]
     hours = [
@@ -45,6 +68,7 @@ def write(store: Store, results: str, totals: Totals, trends: Sequence[Trend]) -
     store.write(f"results/{results}/{SUMS}", _lines([json.dumps(row) for row in sums]))
     store.write(f"results/{results}/{HOURS}", _lines([json.dumps(row) for row in hours]))
     store.write(f"results/{results}/{TRENDS}", _lines([as_json(trend) for trend in trends]))
+    store.write(f"results/{results}/{REPORT}", json.dumps(report, indent=1).encode())
 
 
 def _names(key: tuple[str, Series]) -> dict[str, Any]:

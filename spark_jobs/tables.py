@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
-from shared.sampling.profile import HourCount, Profile, week_profile
+from shared.sampling.profile import WEEKS, Absent, HourCount, Profile, week_profile
 from shared.sampling.profile_rows import profile_row
 from shared.sampling.trend_rows import Trend, trend_row
 from spark_jobs.engine import Totals
 from spark_jobs.errors import BadOutput
-from spark_jobs.rows import UNIX_START
+from spark_jobs.rows import UNIX_START, hours_until
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient
@@ -52,36 +53,57 @@ def write_trends(service: TableServiceClient, trends: Iterable[Trend]) -> int:
     return _write(service, TRENDS, [trend_row(trend) for trend in trends])
 
 
-def write_profile(service: TableServiceClient, resource_name: str, profile: Profile) -> None:
+def write_profile(
+    service: TableServiceClient, resource_name: str, profile: Profile | Absent
+) -> None:
     """Raises BadOutput."""
     _write(service, SCALING, [profile_row(resource_name, profile)])
 
 
 def usual_week(
     totals: Totals, event: str, complete: Collection[str], time_zone: str
-) -> Profile | None:
-    """Of an event, all its kinds and dimensions together; None where too little is known.
+) -> Profile | Absent:
+    """Of an event, all its kinds and dimensions together, in the last weeks.
 
-    Of the last weeks that are complete. An hour of a complete date in which nothing came had none;
-    other hours are not known.
+    From the event's first hour on, an hour without records had none, if its date is complete and
+    there is telemetry of that date at all, of this event or another. Other hours are not known.
     """
-    known: dict[int, list[float]] = {}
+    hours = _hours_of(totals, event)
+    if not hours:
+        return Absent(time_zone, f"there are no records of {event}")
+    with_data = {day for (day, _), sums in totals.days.items() if sums.records}
+    dates = {date.fromisoformat(day) for day in with_data.intersection(complete)}
+    if not dates:
+        return Absent(time_zone, f"no date is complete on which {event} could have come")
+    zone = ZoneInfo(time_zone)
+    end = datetime.combine(max(dates) + timedelta(days=1), time(), zone).astimezone(UTC)
+    first = max(min(hours), hours_until(end - timedelta(weeks=WEEKS, days=1)))
+    counts = [
+        HourCount(start, *hours.get(number, (0.0, 0)))
+        for number in range(first, hours_until(end) + 1)
+        if _within(dates, start := UNIX_START + timedelta(hours=number), zone)
+    ]
+    found = week_profile(counts, end, time_zone)
+    if isinstance(found, Profile):
+        return found
+    seen = (UNIX_START + timedelta(hours=min(hours))).astimezone(zone).date()
+    return Absent(time_zone, f"{event} is known since {seen}: {found.reason}")
+
+
+def _hours_of(totals: Totals, event: str) -> dict[int, tuple[float, int]]:
+    """By hour: items and records."""
+    found: dict[int, tuple[float, int]] = {}
     for (_, series), hours in totals.hours.items():
         for hour in hours if series.event == event else ():
-            found = known.setdefault(hour.hour, [0.0, 0])
-            found[0] += hour.weight_sum
-            found[1] += hour.records
-    if not known or not complete:
-        return None
-    counts = []
-    for day in complete:
-        first = (date.fromisoformat(day) - UNIX_START.date()).days * 24
-        for number in range(first, first + 24):
-            items, records = known.get(number, (0.0, 0))
-            start = UNIX_START + timedelta(hours=number)
-            counts.append(HourCount(start, items, int(records)))
-    end = datetime.combine(date.fromisoformat(max(complete)), time(), UTC) + timedelta(days=1)
-    return week_profile(counts, end, time_zone)
+            items, records = found.get(hour.hour, (0.0, 0))
+            found[hour.hour] = items + hour.weight_sum, records + hour.records
+    return found
+
+
+def _within(dates: Collection[date], start: datetime, zone: ZoneInfo) -> bool:
+    """Whether all of the hour belongs to these local dates; some zones are half an hour off."""
+    last_quarter = start + timedelta(minutes=45)
+    return all(at.astimezone(zone).date() in dates for at in (start, last_quarter))
 
 
 def _write(service: TableServiceClient, table: str, rows: Sequence[Row]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from shared.sampling.comparison import Day
 from shared.sampling.daily import DOUBTFUL_MAX, day_of
 from shared.sampling.estimates import Figures
+from shared.sampling.measured import judge_measured, together
 from shared.sampling.model import Kind
 from shared.sampling.trend_rows import Trend
 from shared.sampling.verdict import Finding, Verdict, judge_all
@@ -39,6 +40,8 @@ class Known:
     """In UTC."""
     controls: Mapping[str, Controls] = field(default_factory=dict)
     holidays: Collection[date] = ()
+    unreadable: Collection[str] = ()
+    """Event dates of which some records cannot be read again."""
 
 
 def trends_of(days: Days, known: Known) -> list[Trend]:
@@ -102,17 +105,39 @@ def _of_series(
     dates = sorted(set(found) | {day for day in complete if day > min(found)})
     figures = {day: found.get(day, NO_SUMS).figures for day in dates}
     controls = known.controls.get(series.event, known.controls.get("", {}))
-    judged = [_day(figures[day], day, controls.get(day), day in complete) for day in dates]
-    verdicts = judge_all(judged, known.holidays)
+    counts = [
+        day_of(figures[day], date.fromisoformat(day), control=controls.get(day)) for day in dates
+    ]
+    verdicts = judge_all(_told_apart(counts, complete), known.holidays)
+    measured = _measured(found, figures, dates, complete, known)
     return [
-        _trend(series, day, found.get(day, NO_SUMS), figures[day], verdict, complete, known)
-        for day, verdict in zip(dates, verdicts, strict=True)
+        _trend(
+            series, day, found.get(day, NO_SUMS), figures[day], (verdict, of_sum), complete, known
+        )
+        for day, verdict, of_sum in zip(dates, verdicts, measured, strict=True)
     ]
 
 
-def _day(figures: Figures, day: str, control: float | None, complete: bool) -> Day:
-    judged = day_of(figures, date.fromisoformat(day), control=control)
-    return judged if complete else replace(judged, excluded=True)
+def _measured(
+    found: Mapping[str, Sums],
+    figures: Mapping[str, Figures],
+    dates: Sequence[str],
+    complete: Collection[str],
+    known: Known,
+) -> Sequence[Verdict | None]:
+    """Of the sums; None where nothing was ever measured. The count is the control of its sum."""
+    if not known.shape.measurement or not any(sums.valued for sums in found.values()):
+        return [None] * len(dates)
+    days = [
+        day_of(figures[day], date.fromisoformat(day), "total", control=figures[day].count.value)
+        for day in dates
+    ]
+    return judge_all(_told_apart(days, complete), by=judge_measured)
+
+
+def _told_apart(days: Sequence[Day], complete: Collection[str]) -> list[Day]:
+    """A day that is not complete tells nothing of later ones."""
+    return [replace(day, excluded=str(day.day) not in complete) for day in days]
 
 
 def _trend(
@@ -120,15 +145,15 @@ def _trend(
     day: str,
     sums: Sums,
     figures: Figures,
-    verdict: Verdict,
+    verdicts: tuple[Verdict, Verdict | None],
     complete: Collection[str],
     known: Known,
 ) -> Trend:
     blob_date = known.blob_dates.get(day, known.blob_dates.get(UNDATED, BlobDate()))
-    finding, reason = str(verdict.finding), verdict.reason
+    of_count, of_sum = verdicts
     if day not in complete:
-        finding = str(Finding.UNCERTAIN)
-        reason = "not all files of this date have been read, or it is not over"
+        of_count, of_sum = _unread(of_count), of_sum and _unread(of_sum)
+    joint = together(of_count, of_sum, known.shape.measurement)
     count = figures.count
     total = figures.total if sums.valued or not sums.records else None
     return Trend(
@@ -154,15 +179,28 @@ def _trend(
         quarantined=blob_date.quarantined,
         late_share=sums.late / sums.records if sums.records else None,
         complete=day in complete,
-        warnings=tuple(_warnings(figures, blob_date)),
-        verdict=finding,
-        reason=reason,
-        evidence=dict(verdict.evidence),
+        warnings=tuple(_warnings(figures, blob_date, unreadable=day in known.unreadable)),
+        verdict=str(joint.finding),
+        reason=joint.reason,
+        figure=joint.figure,
+        count_verdict=str(of_count.finding),
+        sum_verdict=str(of_sum.finding) if of_sum else "",
+        evidence=dict(joint.evidence),
     )
 
 
-def _warnings(figures: Figures, blob_date: BlobDate) -> list[str]:
+def _unread(verdict: Verdict) -> Verdict:
+    reason = "not all files of this date have been read, or it is not over"
+    return replace(verdict, finding=Finding.UNCERTAIN, reason=reason)
+
+
+def _warnings(figures: Figures, blob_date: BlobDate, *, unreadable: bool) -> list[str]:
     found = []
+    if unreadable:
+        found.append(
+            "some records of this date cannot be read again, since their files are gone and their"
+            " partials are in another format: the fullest totals that were ever published stand"
+        )
     if figures.doubtful_records:
         share = figures.doubtful_records / figures.records
         effect = "" if share <= DOUBTFUL_MAX else ": a fall may be sampling that nobody told"

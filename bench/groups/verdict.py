@@ -8,33 +8,37 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bench.made_up_series import MadeUp, Tweets, World
+from bench.made_up_series import MadeUp, Measured, Tweets, World
 from bench.measurement import Measurement
 from shared.sampling.comparison import Day
-from shared.sampling.verdict import Finding, judge
+from shared.sampling.measured import judge_measured
+from shared.sampling.verdict import LOST, Verdict, judge
 
 WORLDS = 60
 LOSSES = (0.1, 0.15, 0.2, 0.3, 0.5, 0.8)
 FALSE_ALARMS_MAX = 0.01
 LOSS_DAYS = 1 / 50
 """How often days of loss are among all, for the precision that is told."""
-NOTHING, HOLIDAY = "nothing", "holiday"
+NOTHING, HOLIDAY, EVENTS = "nothing", "holiday", "events"
+
+Judge = Callable[[Day, Sequence[Day]], Verdict]
 
 
 @dataclass
 class Tally:
     """By what happened: whether loss was found, and how far the day fell against a week ago."""
 
+    judge: Judge = judge
     called: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
     falls: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, happened: str, today: Day, history: Sequence[Day]) -> None:
-        self.called[happened].append(judge(today, history).finding is Finding.EVENTS_LOST)
+        self.called[happened].append(self.judge(today, history).finding in LOST)
         before = history[-7].value
         self.falls[happened].append(math.log(max(today.value, 0.5) / max(before, 0.5)))
 
@@ -52,6 +56,35 @@ def measure() -> Iterator[Measurement]:
     yield from _told("verdict.control", _tally(worlds, rng), holidays=True)
     yield from _told("verdict.alone", _tally(worlds, rng, control=False))
     yield from _told("verdict.tweets", _tally([Tweets()], rng, each=True))
+    yield from _measured(np.random.default_rng(12))
+
+
+def _measured(rng: np.random.Generator) -> Iterator[Measurement]:
+    """Of sums, whose values get lost while their records still come."""
+    worlds = [Measured(rng) for _ in range(2 * WORLDS)]
+    tally = _tally_of_sums(worlds, rng)
+    yield from _told("verdict.sum", tally, holidays=True)
+    yield Measurement(
+        "verdict.sum.lost_events_called_lost_values", tally.found(EVENTS), "share", 0.05,
+        "ratio ≤ 1", "half the events, each with its value; baseline: what is allowed",
+    )  # fmt: skip
+    heavy = [world for world in worlds if world.tail in ("heavy", "infinite")]
+    yield from _told("verdict.sum_of_heavy_tails", _tally_of_sums(heavy, rng))
+
+
+def _tally_of_sums(worlds: Sequence[Measured], rng: np.random.Generator) -> Tally:
+    tally = Tally(judge_measured)
+    for world in worlds:
+        usual = [world.day(index) for index in range(world.days)]
+        judged = range(49, world.days)
+        for index in judged:
+            tally.add(NOTHING, usual[index], usual[:index])
+        for index in rng.choice(judged, 3, replace=False):
+            for lost in LOSSES:
+                tally.add(_name(lost), world.day(int(index), values=lost), usual[:index])
+            tally.add(HOLIDAY, world.day(int(index), traffic=0.5), usual[:index])
+            tally.add(EVENTS, world.day(int(index), lost=0.5), usual[:index])
+    return tally
 
 
 def _tally(

@@ -19,6 +19,7 @@ class StandInRun:
     result_state: str = ""
     state_message: str = ""
     error: str = ""
+    logs: str = ""
 
 
 class DatabricksStandIn(LoopbackServer):
@@ -42,7 +43,7 @@ class DatabricksStandIn(LoopbackServer):
             case "GET", "get":
                 return self._with(request.query["run_id"], self._shown)
             case "GET", "get-output":
-                return self._with(request.query["run_id"], lambda run: {"error": run.error})
+                return self._with(request.query["run_id"], _output)
             case "POST", "cancel":
                 return self._with(json.loads(request.body)["run_id"], self._cancelled)
         return refused(404, "ENDPOINT_NOT_FOUND", f"no API at {request.path}")
@@ -76,6 +77,10 @@ class DatabricksStandIn(LoopbackServer):
         page = f"https://adb-1.azuredatabricks.net/?o=1#job/1/run/{run.id}"
         tasks = [{"task_key": "event_trends", "run_id": run.id, "state": state}]
         return {"run_id": run.id, "run_page_url": page, "state": state, "tasks": tasks}
+
+
+def _output(run: StandInRun) -> dict[str, Any]:
+    return {"error": run.error, "logs": run.logs}
 
 
 def refused(status: int, code: str, message: str) -> Reply:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.sampling.unreadable import found_in
 
 PAGE_SIZE = 100
 PAGES_MAX = 200
@@ -91,7 +92,8 @@ class BatchSubmitter:
             raise JobUnavailable(str(error)) from error
         phase = _phase(batch)
         error_text = _error(batch) if phase is JobPhase.FAILED else ""
-        return JobStatus(phase, self._client.log_url(batch), error_text)
+        warning = found_in(_log(batch)) if phase is JobPhase.SUCCEEDED else ""
+        return JobStatus(phase, self._client.log_url(batch), error_text, warning)
 
     async def cancel(self, handle: str) -> None:
         try:
@@ -134,8 +136,12 @@ def _phase(batch: Batch) -> JobPhase:
 def _error(batch: Batch) -> str:
     """What the service says itself, before the last lines of the log."""
     said = [str(error.get("message")) for error in batch.get("errorInfo") or []]
-    lines = [str(line) for line in batch.get("log") or []]
-    return "\n".join([f"batch {batch['id']} is {batch.get('state')}", *said, *lines])
+    return "\n".join([f"batch {batch['id']} is {batch.get('state')}", *said, *_log(batch)])
+
+
+def _log(batch: Batch) -> list[str]:
+    """Its last lines, as far as the service hands them over with the batch."""
+    return [str(line) for line in batch.get("log") or []]
 
 
 def app_info_url(batch: Batch) -> str:

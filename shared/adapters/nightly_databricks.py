@@ -16,11 +16,18 @@ from databricks.sdk.config import Config
 from databricks.sdk.credentials_provider import CredentialsStrategy
 from databricks.sdk.errors import BadRequest, NotFound, PermissionDenied, Unauthenticated
 from databricks.sdk.errors.base import DatabricksError
-from databricks.sdk.service.jobs import Run, RunLifeCycleState, RunResultState, SubmitTask
+from databricks.sdk.service.jobs import (
+    Run,
+    RunLifeCycleState,
+    RunOutput,
+    RunResultState,
+    SubmitTask,
+)
 
 from shared.adapters.credentials import credential_for
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.sampling.unreadable import found_in
 
 RESOURCE = "2ff814a6-3304-4ab8-85cb-cd0e6f879c1d/.default"
 """Azure Databricks, in every tenant."""
@@ -99,7 +106,8 @@ class DatabricksSubmitter:
         run = client.jobs.get_run(run_id)
         phase = _phase(run)
         error = _error(client, run) if phase is JobPhase.FAILED else ""
-        return JobStatus(phase, run.run_page_url or "", error)
+        warning = _warning(client, run) if phase is JobPhase.SUCCEEDED else ""
+        return JobStatus(phase, run.run_page_url or "", error, warning)
 
     def _cancelled(self, client: WorkspaceClient, run_id: int) -> None:
         client.jobs.cancel_run(run_id)
@@ -142,11 +150,24 @@ def _phase(run: Run) -> JobPhase:
 def _error(client: WorkspaceClient, run: Run) -> str:
     """What the task said, else what Databricks says of the run."""
     said = run.state.state_message if run.state else None
+    for output in _outputs(client, run):
+        said = output.error or said
+    return said or f"run {run.run_id} ended badly"
+
+
+def _warning(client: WorkspaceClient, run: Run) -> str:
+    logs = [line for output in _outputs(client, run) for line in (output.logs or "").splitlines()]
+    return found_in(logs)
+
+
+def _outputs(client: WorkspaceClient, run: Run) -> list[RunOutput]:
+    """Of its tasks, as far as they can be had."""
+    found: list[RunOutput] = []
     with suppress(DatabricksError, OSError):
         for task in run.tasks or []:
-            if task.run_id is not None and (error := client.jobs.get_run_output(task.run_id).error):
-                said = error
-    return said or f"run {run.run_id} ended badly"
+            if task.run_id is not None:
+                found.append(client.jobs.get_run_output(task.run_id))
+    return found
 
 
 def _told(error: Exception) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from shared.adapters import nightly_local_child
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.sampling.unreadable import found_in
 
 JOB = (sys.executable, "-m", "spark_jobs.event_trends")
 START_LIMIT_SECONDS = 20.0
@@ -76,7 +77,8 @@ class LocalSubmitter:
         if (run / "exit").exists():  # looked for after the lock, for it is written before its end
             code = int((run / "exit").read_text())
             if code == 0:
-                return JobStatus(JobPhase.SUCCEEDED, log_url)
+                warning = found_in(_end_of(_log(run)).splitlines())
+                return JobStatus(JobPhase.SUCCEEDED, log_url, warning=warning)
             return JobStatus(JobPhase.FAILED, log_url, f"exit code {code}\n{_end_of(_log(run))}")
         if alive:
             return JobStatus(JobPhase.RUNNING, log_url)

@@ -52,6 +52,7 @@ TEXT_LENGTH_MAX = 16_000
 HOURS_OF_A_WEEK = 168
 EVIDENCE_ITEMS_MAX = 100
 EVIDENCE_LENGTH_MAX = 500
+ABSENT_LENGTH_MAX = 500
 
 Row = dict[str, Any]
 
@@ -364,16 +365,31 @@ def _whole_or_none(value: object) -> int | None:
     return number
 
 
-def profile_of(row: Mapping[str, Any]) -> WeekProfile | None:
-    """The load to expect; none where the row is not understood, for a floor only ever helps."""
+def profile_of(row: Mapping[str, Any]) -> WeekProfile:
+    """The load to expect, or why none is known; a row that is not understood does no harm."""
     try:
-        items = tuple(float(value) for value in json.loads(_joined("items_per_minute", row)))
         zone = str(row.get("time_zone", "UTC"))
         ZoneInfo(zone)
-    except Exception:  # whatever may have been written there
+        if row.get("absent"):
+            return WeekProfile((), zone, absent=str(row["absent"])[:ABSENT_LENGTH_MAX])
+        items = tuple(_load_or_none(item) for item in json.loads(_joined("items_per_minute", row)))
+        weeks = tuple(int(count) for count in json.loads(row.get("weeks") or "[]"))
+    except Exception as error:  # whatever may have been written there
+        said = f"{type(error).__name__}: {error}"[:ABSENT_LENGTH_MAX]
+        return WeekProfile((), absent=f"the row {PROFILE_ROW} cannot be read ({said})")
+    if len(items) != HOURS_OF_A_WEEK or len(weeks) not in (0, HOURS_OF_A_WEEK):
+        told = f"{len(items)} hours and {len(weeks)} counts of weeks instead of {HOURS_OF_A_WEEK}"
+        return WeekProfile((), zone, absent=f"the row {PROFILE_ROW} has {told}")
+    return WeekProfile(items, zone, weeks)
+
+
+def _load_or_none(item: object) -> float | None:
+    if item is None:
         return None
-    sound = len(items) == HOURS_OF_A_WEEK and all(0 <= item < math.inf for item in items)
-    return WeekProfile(items, zone) if sound else None
+    load = float(str(item))
+    if not 0 <= load < math.inf:
+        raise ValueError(f"{load} items per minute")
+    return load
 
 
 def profile_row(resource_name: str, profile: WeekProfile) -> Row:
@@ -382,6 +398,8 @@ def profile_row(resource_name: str, profile: WeekProfile) -> Row:
         "PartitionKey": resource_name,
         "RowKey": PROFILE_ROW,
         "time_zone": profile.time_zone,
+        "absent": profile.absent,
+        "weeks": _json(profile.weeks),
         **_pieces("items_per_minute", _json(profile.items_per_minute)),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from datetime import date
 
 from shared.adapters.table import Table
@@ -22,12 +23,16 @@ class TableTrends:
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)
 
-    async def since(self, first: date, verdict: str = "", rows_max: int = ROWS_MAX) -> list[Trend]:
-        """The days from then on, or those of this verdict; a row that is not understood hides no
+    async def since(
+        self, first: date, verdicts: Collection[str] = (), rows_max: int = ROWS_MAX
+    ) -> list[Trend]:
+        """The days from then on, or those of these verdicts; a row that is not understood hides no
         other. Of more than ``rows_max`` the last series by name are missing, which is logged."""
         query, parameters = "RowKey ge @first", {"first": first.isoformat()}
-        if verdict:
-            query, parameters["verdict"] = f"{query} and verdict eq @verdict", verdict
+        if verdicts:
+            named = {f"verdict{number}": str(each) for number, each in enumerate(sorted(verdicts))}
+            either = " or ".join([f"verdict eq @{name}" for name in named])
+            query, parameters = f"{query} and ( {either} )", {**parameters, **named}
         found = []
         rows = await self._table.rows(query, parameters, rows_max)
         if len(rows) == rows_max:

@@ -246,11 +246,16 @@ class Service:
 class WeekProfile:
     """The load to expect: items per minute for each hour of the week, Monday 0:00 first.
 
-    Hours are those of ``time_zone``. Written by the nightly job, read by SeasonalFloor.
+    Hours are those of ``time_zone``; one that no week supports is None. Written by the nightly job,
+    read by SeasonalFloor.
     """
 
-    items_per_minute: tuple[float, ...]
+    items_per_minute: tuple[float | None, ...]
     time_zone: str = "UTC"
+    weeks: tuple[int, ...] = ()
+    """How many weeks support each hour; empty where that is not told."""
+    absent: str = ""
+    """Why there is no profile, in place of the hours."""
 
 
 # --- what a policy sees and says --------------------------------------------------------------

@@ -104,8 +104,10 @@ def _of_letters(letters: Sequence[Shown]) -> Iterator[dict[str, str]]:
 def _of_trends(trends: Iterable[Shown]) -> Iterator[dict[str, str]]:
     for series in trends:
         if series["alarm"]:
+            of_sum = series["figure"] == "sum"
+            sent = f"sending {series['measurement']}" if of_sum else "emitting events"
             yield _item("warn", f"{series['name']}: {series['verdict']}: {series['reason']}",
-                        "look whether whoever sends them does", "#trends")  # fmt: skip
+                        f"check that the sender is still {sent}", "#trends")  # fmt: skip
 
 
 PANELS = {"breakers": _of_breakers, "dead-letters": _of_letters, "trends": _of_trends}

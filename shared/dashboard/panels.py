@@ -61,7 +61,8 @@ def trends(rows: Iterable[Trend]) -> list[Shown]:
 
 def _series(days: list[Trend]) -> Shown:
     newest = days[-1]
-    of = "count" if newest.adjusted_sum is None or not newest.measurement else "sum"
+    measured = newest.measurement and any(day.adjusted_sum is not None for day in days)
+    of = "sum" if measured else "count"
     return {
         "name": newest.name,
         "event": newest.event,
@@ -69,6 +70,9 @@ def _series(days: list[Trend]) -> Shown:
         "measurement": newest.measurement,
         "dimensions": dict(newest.dimensions),
         "verdict": newest.verdict,
+        "figure": newest.figure,
+        "count_verdict": newest.count_verdict,
+        "sum_verdict": newest.sum_verdict,
         "reason": newest.reason,
         "alarm": "lost" in newest.verdict,
         "days": [
@@ -80,6 +84,7 @@ def _series(days: list[Trend]) -> Shown:
                 "high": getattr(day, f"adjusted_{of}_high"),
                 "sampling_rate": day.sampling_rate,
                 "verdict": day.verdict,
+                "figure": day.figure,
                 "reason": day.reason,
                 "complete": day.complete,
             }

@@ -68,6 +68,9 @@ class Run:
 
     log_url: str = ""
     error: str = ""
+    warning: str = ""
+    """Of a run that succeeded: what it could not read again, so that earlier totals stand."""
+
     retry_at: datetime | None = None
     """Of a run that ended badly: no other run of the date before then. None: given up."""
 
@@ -155,3 +158,5 @@ class JobStatus:
     phase: JobPhase
     log_url: str = ""
     error: str = ""
+    warning: str = ""
+    """Of a job that succeeded: see ``shared.sampling.unreadable``."""

@@ -6,6 +6,7 @@ end is final, and a row can be inserted once: so no two runs of a date are open 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -138,13 +139,22 @@ def failed(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
     )
 
 
-def observed(run: Run, status: JobStatus, now: datetime, policy: RunPolicy) -> Run:
-    """The run in view of what its submitter says; itself where nothing has changed."""
+def observed(
+    run: Run,
+    status: JobStatus,
+    now: datetime,
+    policy: RunPolicy,
+    warned_before: Collection[str] = (),
+) -> Run:
+    """The run in view of what its submitter says; itself where nothing has changed.
+
+    A warning lasts for many nights: only one that no run of ``warned_before`` had is to be told.
+    """
     stopping = run.state is RunState.STOPPING
     run = replace(run, log_url=status.log_url or run.log_url, error=run.error if stopping else "")
     match status.phase:
         case JobPhase.SUCCEEDED:
-            return replace(run, state=RunState.SUCCEEDED, error="", changed_at=now, untold=False)
+            return _succeeded(run, _shortened(status.warning), now, warned_before)
         case JobPhase.FAILED:
             return failed(run, run.error if stopping else status.error, now, policy)
         case JobPhase.GONE:
@@ -156,6 +166,17 @@ def observed(run: Run, status: JobStatus, now: datetime, policy: RunPolicy) -> R
     if status.phase is JobPhase.RUNNING and run.state is not RunState.RUNNING:
         return replace(run, state=RunState.RUNNING, changed_at=now)
     return run
+
+
+def _succeeded(run: Run, warning: str, now: datetime, warned_before: Collection[str]) -> Run:
+    return replace(
+        run,
+        state=RunState.SUCCEEDED,
+        error="",
+        warning=warning,
+        changed_at=now,
+        untold=bool(warning) and warning not in warned_before,
+    )
 
 
 def _stopped(run: Run, now: datetime, policy: RunPolicy) -> Run:

@@ -11,8 +11,9 @@ SOURCE = "/nightly_trends"
 
 
 def run_news(run: Run, policy: RunPolicy) -> News:
-    """Of a run that ended badly, that is overdue, or that cannot be submitted."""
-    given_up = run.state.ended and run.attempt >= policy.attempts
+    """Of a run that ended badly, that is overdue, that cannot be submitted, or that succeeded and
+    warns of something."""
+    given_up = run.state in (RunState.FAILED, RunState.LOST) and run.attempt >= policy.attempts
     return News(
         news_id=f"{run.token}/{run.state}",
         kind=Kind.TRENDS_FAILED,
@@ -48,6 +49,8 @@ def _headline(dataset: str, day: date) -> str:
 
 
 def _text(run: Run, policy: RunPolicy) -> str:
+    if run.state is RunState.SUCCEEDED:
+        return f"succeeded, but could not read again: {run.warning}"
     if run.state is RunState.SUBMITTING:
         return f"no answer to {run.submits} submissions, trying on: {run.error}"
     if run.state is RunState.STOPPING:

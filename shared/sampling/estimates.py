@@ -37,7 +37,10 @@ class Figures:
     records: int
     raw_sum: float
     sampling_rate_percent: float | None
-    """100·n/Σk; None without records. Of mixed rates this, not 100/avg, is the kept share."""
+    """100·n/Σk, which equals 100/avg(k); None without records.
+
+    Where rates differ, the mean of 100/k over records is too high: kept records favour high rates.
+    """
     count: Estimate
     total: Estimate
     effective_records: float

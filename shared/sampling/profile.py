@@ -36,6 +36,7 @@ class How(StrEnum):
     LIKE_DAYS = "too few weeks: same hour of like days"
     ANY_DAY = "too few weeks: same hour of any day"
     BETWEEN = "too few weeks: between the hours around"
+    UNKNOWN = "no week is known: missing"
 
 
 CERTAIN = frozenset({How.MEDIAN, How.MEAN})
@@ -56,39 +57,61 @@ class HourCount:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Items per minute for each hour of the week, Monday 0:00 first, and how each was found."""
+    """Items per minute for each hour of the week, Monday 0:00 first, and how each was found.
 
-    items_per_minute: tuple[float, ...]
+    An hour that no week supports is None: it is missing, not zero.
+    """
+
+    items_per_minute: tuple[float | None, ...]
     time_zone: str
     how: tuple[How, ...]
+    weeks: tuple[int, ...]
+    """How many weeks support each hour."""
 
     @property
     def uncertain(self) -> Mapping[int, How]:
-        """The hours of the week that were filled in or differ much from week to week."""
+        """The hours of the week that are missing, were filled in or differ much between weeks."""
         return {hour: how for hour, how in enumerate(self.how) if how not in CERTAIN}
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """There is no profile, and why."""
+
+    time_zone: str
+    reason: str
 
 
 def week_profile(
     counts: Iterable[HourCount], until: datetime, time_zone: str = "UTC", weeks: int = WEEKS
-) -> Profile | None:
-    """The profile of the weeks before ``until``; None where half of the hours are not known.
+) -> Profile | Absent:
+    """The profile of the weeks before ``until``; absent where half of the hours are not known.
 
     Raises ZoneInfoNotFoundError for a time zone that this machine does not know.
     """
-    since = until - timedelta(weeks=weeks)
+    zone = ZoneInfo(time_zone)
+    since = (until.astimezone(zone) - timedelta(weeks=weeks)).astimezone(UTC)  # by the local clock
     recent = [count for count in counts if since <= count.start < until]
-    samples = _samples(recent, ZoneInfo(time_zone))
-    known = {hour: _cell(found) for hour, found in samples.items() if len(found) >= WEEKS_MIN}
+    samples = _samples(recent, zone)
+    supported = tuple([len({found.day for found in samples.get(h, ())}) for h in range(HOURS)])
+    known = {hour: _cell(found) for hour, found in samples.items() if supported[hour] >= WEEKS_MIN}
     if len(known) < HOURS_MIN:
-        return None
-    cells = [known.get(hour) or _filled(known, hour) for hour in range(HOURS)]
-    return Profile(
-        tuple([value for value, _ in cells]), time_zone, tuple([how for _, how in cells])
-    )
+        return Absent(
+            time_zone,
+            f"{len(known)} of the week's {HOURS} hours are known from {WEEKS_MIN} weeks or more,"
+            f" and a profile needs {HOURS_MIN}",
+        )
+    cells = [
+        (known.get(hour) or _filled(known, hour)) if supported[hour] else (None, How.UNKNOWN)
+        for hour in range(HOURS)
+    ]
+    values, how = zip(*cells, strict=True)
+    return Profile(values, time_zone, how, supported)
 
 
 @dataclass(slots=True)
 class _LocalHour:
+    day: date
     items: float = 0
     records: float = 0
     quarters: int = 0
@@ -106,7 +129,9 @@ def _samples(counts: Sequence[HourCount], zone: ZoneInfo) -> dict[int, list[_Loc
             continue
         for quarter in range(4):
             at = (count.start.astimezone(UTC) + quarter * QUARTER).astimezone(zone)
-            local_hour = local_hours.setdefault((at.date(), at.hour, at.fold), _LocalHour())
+            local_hour = local_hours.setdefault(
+                (at.date(), at.hour, at.fold), _LocalHour(at.date())
+            )
             local_hour.items += count.items / 4
             local_hour.records += count.records / 4
             local_hour.quarters += 1
@@ -127,7 +152,8 @@ def _cell(found: Sequence[_LocalHour]) -> Cell:
 
 
 def _filled(known: Mapping[int, Cell], hour: int) -> Cell:
-    """From the same hour of days like this one, else of any day, else from the hours around."""
+    """Where one week is too few: from the same hour of days like this one, else of any day, else
+    from the hours around."""
     weekday, hour_of_day = divmod(hour, 24)
     like = next(days for days in LIKE_DAYS if weekday in days)
     for how, days in ((How.LIKE_DAYS, like), (How.ANY_DAY, range(7))):

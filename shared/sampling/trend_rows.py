@@ -57,6 +57,11 @@ class Trend:
     warnings: tuple[str, ...] = ()
     verdict: str = ""
     reason: str = ""
+    figure: str = "count"
+    """Which figure the verdict is about: ``count``, ``sum`` or ``count and sum``."""
+    count_verdict: str = ""
+    sum_verdict: str = ""
+    """Empty where nothing was measured. Both are empty in rows of before there were these."""
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
     @property

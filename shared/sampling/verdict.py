@@ -13,6 +13,7 @@ from datetime import date, timedelta
 from enum import StrEnum
 from statistics import median
 from types import MappingProxyType
+from typing import Protocol
 
 from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.comparison import Day, Test, Tests, compare
@@ -38,9 +39,14 @@ class Finding(StrEnum):
     EVENTS_LOST = "events lost"
     TRAFFIC_CHANGED = "traffic changed"
     UNCERTAIN = "uncertain"
+    MEASUREMENT_LOST = "measurement lost"
+    """Fewer or smaller values than the count lets expect."""
+    MEASUREMENT_CHANGED = "measurement changed"
+    """Larger values than the count lets expect."""
 
 
-UNUSUAL = frozenset({Finding.EVENTS_LOST, Finding.TRAFFIC_CHANGED})
+LOST = frozenset({Finding.EVENTS_LOST, Finding.MEASUREMENT_LOST})
+UNUSUAL = LOST | {Finding.TRAFFIC_CHANGED, Finding.MEASUREMENT_CHANGED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +59,20 @@ class Verdict:
     evidence: Evidence = field(default_factory=lambda: NOTHING)
 
 
-def judge_all(days: Sequence[Day], holidays: Collection[date] = ()) -> tuple[Verdict, ...]:
-    """One verdict a day, in order of days. What is out of the ordinary is not at once the new one.
+class Judge(Protocol):
+    """See ``judge``."""
+
+    def __call__(
+        self, today: Day, history: Sequence[Day], holidays: Collection[date], *, lasting: bool
+    ) -> Verdict: ...
+
+
+def judge_all(
+    days: Sequence[Day], holidays: Collection[date] = (), by: Judge | None = None
+) -> tuple[Verdict, ...]:
+    """One verdict a day, in order of days, by ``judge`` if not by another.
+
+    What is out of the ordinary is not at once the new one.
 
     Such days are left out of the baseline, until they have lasted for so long that they are either
     known or no loss: four weeks of loss against a control series, one week of anything else.
@@ -63,8 +81,8 @@ def judge_all(days: Sequence[Day], holidays: Collection[date] = ()) -> tuple[Ver
     history: list[Day] = []
     run: list[int] = []
     for day in sorted(days, key=lambda d: d.day):
-        lasting = bool(verdicts) and verdicts[-1].finding is Finding.EVENTS_LOST
-        verdict = judge(day, history[-MEMORY_DAYS:], holidays, lasting=lasting)
+        lasting = bool(verdicts) and verdicts[-1].finding in LOST
+        verdict = (by or judge)(day, history[-MEMORY_DAYS:], holidays, lasting=lasting)
         if run and verdict.finding is not verdicts[-1].finding:
             run = []
         verdicts.append(verdict)
@@ -111,19 +129,19 @@ def judge(
             reason = f"{rates}; adjusted for that the day is as expected"
         elif finding is not Finding.UNCERTAIN:
             reason = f"{reason}; adjusted for sampling, which changed too: {rates}"
-    return Verdict(today.day, finding, reason, _evidence(today, tests, usual_rate))
+    return Verdict(today.day, finding, reason, evidence_of(today, tests, usual_rate))
 
 
 def _find(today: Day, tests: Tests, before: Sequence[Day], holiday: bool) -> tuple[Finding, str]:
     if tests.by_value is None:
-        return Finding.UNCERTAIN, _why_unknown(before)
+        return Finding.UNCERTAIN, why_unknown(before)
     if tests.by_control is not None:
         return _find_with_control(today, tests, tests.by_value, tests.by_control)
     expected = f"{tests.by_value.share:.0%} of what was expected"
     if tests.by_value.high:
         return Finding.TRAFFIC_CHANGED, expected
     if not tests.by_value.low:
-        return _nothing_seen(tests.by_value)
+        return nothing_seen(tests.by_value)
     if holiday:
         return Finding.UNCERTAIN, f"{expected} on a holiday, and no control series to compare with"
     return _fallen(
@@ -131,7 +149,7 @@ def _find(today: Day, tests: Tests, before: Sequence[Day], holiday: bool) -> tup
     )
 
 
-def _why_unknown(before: Sequence[Day]) -> str:
+def why_unknown(before: Sequence[Day]) -> str:
     if before and median([d.value for d in before]) <= 0:
         return "on most days before there was nothing, so there is nothing to fall from"
     return "too little history of this weekday to compare with"
@@ -143,9 +161,9 @@ def _find_with_control(
     expected = f"{by_value.share:.0%} of what was expected"
     against = f"{by_control.share:.0%} of what the control series lets expect"
     control = tests.of_control
-    if by_control.low and control and control.high and by_value.score > FALLEN_ALONG:
+    if by_control.low and rose_alone(by_value, control):
         return Finding.UNCERTAIN, f"{against}, as the control series rose and this one did not"
-    if by_control.low or _fell_alone(by_value, by_control, control):
+    if by_control.low or fell_alone(by_value, by_control, control):
         return _fallen(today, by_control, against)
     if by_control.high and not by_value.high:
         return Finding.UNCERTAIN, f"{against}: the control series fell and this one did not"
@@ -153,24 +171,33 @@ def _find_with_control(
         return Finding.TRAFFIC_CHANGED, f"{expected}, and {against}"
     if by_value.low or by_value.high:
         return Finding.TRAFFIC_CHANGED, f"{expected}, and the control series changed alike"
-    return _nothing_seen(by_control)
+    return nothing_seen(by_control)
 
 
-def _fell_alone(by_value: Test, by_control: Test, control: Test | None) -> bool:
+def rose_alone(by_value: Test, control: Test | None) -> bool:
+    """The control rose, and this did not fall."""
+    return control is not None and control.high and by_value.score > FALLEN_ALONG
+
+
+def fell_alone(by_value: Test, by_control: Test, control: Test | None) -> bool:
     """Out of the ordinary by itself, and more at odds with its control than that with its past."""
     unmoved = control is None or abs(control.score) < -by_control.score
     return by_value.low and by_control.score < -SUPPORT and unmoved
 
 
 def _fallen(today: Day, test: Test, reason: str) -> tuple[Finding, str]:
-    if test.smallest_loss > LOSS_SEEN_MAX and test.few_records:
+    if too_few_records(test):
         return Finding.UNCERTAIN, f"{reason}; there are too few records to tell"
     if not today.trusted:
         return Finding.UNCERTAIN, f"{reason}; weights cannot be trusted, so it may be sampling"
     return Finding.EVENTS_LOST, reason
 
 
-def _nothing_seen(test: Test) -> tuple[Finding, str]:
+def too_few_records(test: Test) -> bool:
+    return test.smallest_loss > LOSS_SEEN_MAX and test.few_records
+
+
+def nothing_seen(test: Test) -> tuple[Finding, str]:
     if test.smallest_loss > LOSS_SEEN_MAX:
         loss = f"only a loss above {test.smallest_loss:.0%} would show"
         return Finding.UNCERTAIN, f"days differ too much to tell: {loss}"
@@ -189,7 +216,7 @@ def _rate_changed(rate: float | None, usual: float | None) -> bool:
     return max(rate, usual) > RATE_CHANGE_MIN * min(rate, usual)
 
 
-def _evidence(today: Day, tests: Tests, usual_rate: float | None) -> Evidence:
+def evidence_of(today: Day, tests: Tests, usual_rate: float | None) -> Evidence:
     found: dict[str, float | str | None] = {
         "value": today.value,
         "sampling_rate_percent": today.sampling_rate_percent,

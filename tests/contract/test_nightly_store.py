@@ -74,6 +74,7 @@ async def test_a_run_is_read_as_it_was_written_with_all_its_fields(
         handle="7",
         log_url="https://log",
         error="no memory\n  at line 1",
+        warning="2 dates of files",
         retry_at=NOW + timedelta(minutes=10),
         untold=True,
     )

@@ -29,6 +29,7 @@ from shared.adapters.nightly_synapse import SynapseClient
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus
 from shared.nightly.ports import JobSubmitter
+from shared.sampling.unreadable import PREFIX
 
 ARGUMENTS = ("--input", "abfss://x", "--date", "2026-02-28")
 FILE = "abfss://jobs@account.dfs.core.windows.net/event_trends.py"
@@ -53,7 +54,9 @@ class Place(Protocol):
 
     async def start(self) -> None: ...
 
-    async def end(self, *, well: bool) -> None: ...
+    async def end(self, *, well: bool, said: str = "") -> None:
+        """``said`` is the last line of the job's log."""
+        ...
 
     def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
         """Names and arguments of what was started."""
@@ -67,9 +70,10 @@ class InMemory:
     async def start(self) -> None:
         self._say(JobStatus(JobPhase.RUNNING, "memory://log"))
 
-    async def end(self, *, well: bool) -> None:
+    async def end(self, *, well: bool, said: str = "") -> None:
         phase = JobPhase.SUCCEEDED if well else JobPhase.FAILED
-        self._say(JobStatus(phase, "memory://log", "" if well else "no memory"))
+        warning = said.removeprefix(PREFIX)
+        self._say(JobStatus(phase, "memory://log", "" if well else "no memory", warning))
 
     def _say(self, status: JobStatus) -> None:
         self.submitter.statuses = dict.fromkeys(self.submitter.statuses, status)
@@ -87,7 +91,7 @@ while not (folder / "verdict").exists():
     time.sleep(0.02)
 verdict = (folder / "verdict").read_text()
 print(verdict)
-sys.exit(verdict != "")
+sys.exit(verdict == "no memory")
 """
 
 
@@ -100,9 +104,9 @@ class Processes:
     async def start(self) -> None:
         """They do so by themselves."""
 
-    async def end(self, *, well: bool) -> None:
+    async def end(self, *, well: bool, said: str = "") -> None:
         temporary = self.folder / "verdict.new"
-        temporary.write_text("" if well else "no memory")
+        temporary.write_text(said if well else "no memory")
         temporary.rename(self.folder / "verdict")
 
     def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
@@ -119,11 +123,12 @@ class Batches:
         for batch in self.server.batches.values():
             batch.state, batch.app_info = "running", {"driverLogUrl": "https://driver/log"}
 
-    async def end(self, *, well: bool) -> None:
+    async def end(self, *, well: bool, said: str = "") -> None:
         for batch in self.server.batches.values():
             batch.state = "success" if well else "dead"
             batch.result = "Succeeded" if well else "Failed"
-            batch.errors, batch.log = ([], []) if well else (["LIVY_JOB_STATE_DEAD"], ["no memory"])
+            batch.errors = [] if well else ["LIVY_JOB_STATE_DEAD"]
+            batch.log = ["stderr: ", said, ""] if well else ["no memory"]
 
     def submitted(self) -> list[tuple[str, tuple[str, ...]]]:
         requests = [batch.request for batch in self.server.batches.values()]
@@ -139,8 +144,9 @@ class Databricks:
         for run in self.server.runs.values():
             run.life_cycle_state = "RUNNING"
 
-    async def end(self, *, well: bool) -> None:
+    async def end(self, *, well: bool, said: str = "") -> None:
         for run in self.server.runs.values():
+            run.logs = f"2017-05-12 …\n{said}\n"
             run.life_cycle_state, run.result_state = "TERMINATED", "SUCCESS" if well else "FAILED"
             run.state_message, run.error = "Workload failed", "" if well else "no memory"
 
@@ -212,7 +218,7 @@ async def test_a_job_runs_with_its_arguments_and_succeeds(place: Place) -> None:
     assert "://" in running.log_url
     await place.end(well=True)
     done = await phase(place, submission.handle, JobPhase.SUCCEEDED)
-    assert done.error == ""
+    assert (done.error, done.warning) == ("", "")
     assert place.submitted() == [("run-1", ARGUMENTS)]
 
 
@@ -222,6 +228,13 @@ async def test_a_failure_comes_with_its_reason_and_the_place_of_its_log(place: P
     failed = await phase(place, submission.handle, JobPhase.FAILED)
     assert "no memory" in failed.error
     assert "://" in failed.log_url
+
+
+async def test_what_a_job_that_succeeds_could_not_read_again_is_known(place: Place) -> None:
+    submission = await place.submitter.submit(Job("run-1", ARGUMENTS))
+    await place.end(well=True, said=f"{PREFIX}2 dates of files")
+    done = await phase(place, submission.handle, JobPhase.SUCCEEDED)
+    assert done.warning == "2 dates of files"
 
 
 async def test_the_same_token_starts_nothing_twice_not_even_after_the_end(place: Place) -> None:

@@ -79,18 +79,21 @@ async def test_an_override_may_say_how_many(
     assert override == Override(None, "load test", None, freeze_scale_in=True, exact=4)
 
 
-async def test_the_profile_of_the_nightly_job_is_read_and_a_broken_one_ignored(
+async def test_the_profile_of_the_nightly_job_is_read_and_a_broken_one_says_so(
     azurite: Azurite, table: Any
 ) -> None:
     name = f"plan-{uuid.uuid4().hex[:8]}"
-    profile = WeekProfile(tuple(float(hour) for hour in range(168)), "Europe/Paris")
+    loads = (None, *[float(hour) for hour in range(1, 168)])
+    profile = WeekProfile(loads, "Europe/Paris", (0, *[8] * 167))
     async with table_store(azurite) as store:
         table.create_entity(profile_row(name, profile))
         assert (await store.load(name)).state.profile == profile
         await store.commit(await store.load(name), FULL)
         assert (await store.load(name)).state == replace(FULL, profile=profile)
         table.upsert_entity({**profile_row(name, profile), "time_zone": "Mars/Olympus"})
-        assert (await store.load(name)).state.profile is None
+        broken = (await store.load(name)).state.profile
+        assert broken is not None
+        assert "cannot be read" in broken.absent
 
 
 async def test_a_resource_name_is_data_not_query(azurite: Azurite) -> None:

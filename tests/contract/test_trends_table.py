@@ -12,7 +12,7 @@ from shared.adapters.table import Operation, Table
 from shared.adapters.trends_table import TABLE_NAME, TableTrends
 from shared.connections import StorageConnection
 from shared.sampling.trend_rows import Trend, trend_row
-from shared.sampling.verdict import Finding
+from shared.sampling.verdict import LOST, Finding
 
 DAYS = ["2026-02-27", "2026-02-28", "2026-03-01"]
 
@@ -24,7 +24,7 @@ async def test_days_of_a_verdict_are_read_and_a_broken_row_hides_no_other(
     written = [
         Trend(day, f"checkout {verdict}", "AppEvents", dimensions={"c": "ü"}, verdict=verdict)
         for day in DAYS
-        for verdict in (Finding.EVENTS_LOST, "normal")
+        for verdict in (Finding.EVENTS_LOST, Finding.MEASUREMENT_LOST, "normal")
     ]
     table = Table(connection, TABLE_NAME)
     for trend in written:
@@ -33,13 +33,13 @@ async def test_days_of_a_verdict_are_read_and_a_broken_row_hides_no_other(
     await table.close()
     async with aclosing(TableTrends(connection)) as trends:
         found = await trends.since(date(2026, 2, 28))
-        lost = await trends.since(date(2026, 2, 28), Finding.EVENTS_LOST)
+        lost = await trends.since(date(2026, 2, 28), LOST)
     found = [trend for trend in found if trend in written]  # the emulator is shared
-    assert sorted(found, key=str) == sorted(written[2:], key=str)
-    assert {trend.verdict for trend in lost} == {Finding.EVENTS_LOST}
-    assert [trend for trend in lost if trend in written] == [
-        trend for trend in written[2:] if trend.verdict == Finding.EVENTS_LOST
-    ]
+    assert sorted(found, key=str) == sorted(written[3:], key=str)
+    assert {trend.verdict for trend in lost} == LOST
+    assert sorted([trend for trend in lost if trend in written], key=str) == sorted(
+        [trend for trend in written[3:] if trend.verdict in LOST], key=str
+    )
     assert "[trend_not_understood] 0" in caplog.text
 
 

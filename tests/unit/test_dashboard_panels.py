@@ -81,7 +81,8 @@ def test_series_with_an_alarm_come_first_and_days_are_in_order() -> None:
     assert dates == sorted(dates)
     assert shown[0]["days"][0] == {
         "date": "2026-02-01", "raw": 100, "adjusted": 100, "low": 90, "high": 110,
-        "sampling_rate": 100, "verdict": "normal", "reason": "as on other days", "complete": True,
+        "sampling_rate": 100, "verdict": "normal", "figure": "count", "reason": "as on other days",
+        "complete": True,
     }  # fmt: skip
 
 

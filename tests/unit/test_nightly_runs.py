@@ -200,3 +200,23 @@ def test_only_dates_with_data_are_asked_for_unless_nobody_can_see_them() -> None
     assert demands((DAY, other), {DAY: DATA}, "r") == (Demand(DAY, DATA, "r"),)
     (blind,) = demands((DAY,), None, "r")
     assert blind.data_until == datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def test_a_run_that_succeeds_with_a_warning_is_told_of_once() -> None:
+    """What cannot be read again cannot be read the next night either."""
+    status = JobStatus(JobPhase.SUCCEEDED, warning="2 dates of files")
+    first = runs.observed(submitted(), status, NOW, POLICY, warned_before={""})
+    assert (first.state, first.untold) == (RunState.SUCCEEDED, True)
+    news = run_news(first, POLICY)
+    assert news.severity is Severity.WARNING
+    assert news.text == "succeeded, but could not read again: 2 dates of files"
+    again = runs.observed(submitted(), status, NOW, POLICY, warned_before={first.warning})
+    assert (again.warning, again.untold) == (first.warning, False)
+    more = replace(status, warning="3 dates of files")
+    assert runs.observed(submitted(), more, NOW, POLICY, warned_before={first.warning}).untold
+
+
+def test_a_warning_of_the_last_attempt_is_no_failure() -> None:
+    status = JobStatus(JobPhase.SUCCEEDED, warning="2 dates of files")
+    last = runs.observed(replace(submitted(), attempt=POLICY.attempts), status, NOW, POLICY)
+    assert run_news(last, POLICY).severity is Severity.WARNING

@@ -304,6 +304,8 @@ def test_the_floor_comes_a_dead_time_early() -> None:
         ({"service": Service()}, "the rate of an instance is not known"),
         ({"profile": WeekProfile((1.0,))}, "1 hours instead of 168"),
         ({"profile": week({}, "Mars/Phobos")}, "unusable"),
+        ({"profile": WeekProfile((), absent="two days old")}, "no profile of the week: two days"),
+        ({"profile": WeekProfile((None,) * 168)}, "no floor: the profile of the week has no week"),
     ],
 )
 def test_without_a_forecast_the_wish_stands(changes: dict[str, Any], said: str) -> None:
@@ -311,6 +313,15 @@ def test_without_a_forecast_the_wish_stands(changes: dict[str, Any], said: str) 
     wish = SeasonalFloor(wants(3))(seen)
     assert wish.capacity == 3
     assert said in wish.reason
+
+
+def test_the_floor_says_from_how_many_weeks_it_is_and_goes_by_the_hours_that_are_known() -> None:
+    loads = tuple([55.0 if hour == SUNDAY_NOON + 1 else None for hour in range(168)])
+    profile = WeekProfile(loads, weeks=(3,) * 168)
+    wish = SeasonalFloor(wants(2), lead_minutes=60)(seeing([], 2, profile=profile))
+    assert wish.capacity == 6
+    assert "floor 6 for 55 expected a minute from 3 weeks" in wish.reason
+    assert wish.evidence["weeks"] == 3
 
 
 @given(

@@ -99,6 +99,14 @@ def test_the_sampling_rate_of_mixed_rates_is_the_share_that_was_kept() -> None:
     assert rate == pytest.approx(100 * 1100 / 2000)
 
 
+def test_the_sampling_rate_is_100_by_the_mean_weight_and_not_the_mean_of_the_rates() -> None:
+    weights = [1, 1, 1, 5]
+    rate = figures(partial_of([item(k) for k in weights])).sampling_rate_percent
+    assert rate == 50
+    assert rate == 100 / (sum(weights) / len(weights))
+    assert sum(100 / k for k in weights) / len(weights) == 80
+
+
 def test_doubtful_weights_are_counted() -> None:
     doubtful = Item(Weight(1.0, WeightSource.UNSTATED))
     found = figures(partial_of([doubtful, item(1)]))

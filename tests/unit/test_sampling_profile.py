@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling.model import WeekProfile
-from shared.sampling.profile import HOURS, HourCount, How, Profile, week_profile
+from shared.sampling.profile import HOURS, Absent, HourCount, How, Profile, week_profile
 
 MONDAY = datetime(2017, 5, 1, tzinfo=UTC)
 Load = Callable[[datetime], float | None]
@@ -34,8 +34,12 @@ def counts(load: Load, weeks: float = 8, until: datetime = MONDAY) -> list[HourC
 
 def profile(load: Load, **kwargs: object) -> Profile:
     found = week_profile(counts(load), MONDAY, **kwargs)  # type: ignore[arg-type]
-    assert found is not None
+    assert isinstance(found, Profile)
     return found
+
+
+def known(found: Profile) -> list[float]:
+    return [value for value in found.items_per_minute if value is not None]
 
 
 def by_local_hour(time: datetime) -> float:
@@ -82,8 +86,9 @@ def test_an_hour_without_items_is_zero_and_an_unknown_one_is_none() -> None:
     quiet = profile(lambda time: 0.0 if time.hour == 3 else 60.0)
     assert quiet.items_per_minute[3] == 0
     gap = profile(lambda time: None if time.hour == 3 and time.weekday() == 0 else 60.0)
-    assert gap.items_per_minute[3] == 60
-    assert gap.uncertain == {3: How.LIKE_DAYS}
+    assert gap.items_per_minute[3] is None
+    assert gap.uncertain == {3: How.UNKNOWN}
+    assert (gap.weeks[3], gap.weeks[4]) == (0, 8)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +100,14 @@ def test_an_hour_without_items_is_zero_and_an_unknown_one_is_none() -> None:
         (lambda t: t.hour in (8, 9), 9, 9, How.BETWEEN),
     ],
 )
-def test_gaps_are_filled_and_told(
+def test_hours_that_only_one_week_knows_are_filled_and_told(
     unknown: Callable[[datetime], bool], hour: int, value: float, how: How
 ) -> None:
-    found = profile(lambda time: None if unknown(time) else float(time.hour))
+    second_week = MONDAY - timedelta(weeks=7)
+    found = profile(
+        lambda time: None if unknown(time) and time >= second_week else float(time.hour)
+    )
+    assert found.weeks[hour] == 1
     assert found.items_per_minute[hour] == pytest.approx(value)
     assert found.how[hour] is how
 
@@ -119,21 +128,23 @@ def test_little_and_sampled_is_not_taken_for_nothing() -> None:
         kept = int(rng.poisson(0.5))
         sparse.append(HourCount(MONDAY - timedelta(hours=hour), 10.0 * kept, kept))
     found = week_profile(sparse, MONDAY)
-    assert found is not None
+    assert isinstance(found, Profile)
     assert set(found.how) == {How.MEAN}
-    assert sum(found.items_per_minute) / HOURS == pytest.approx(5 / 60, rel=0.1)
+    assert sum(known(found)) / HOURS == pytest.approx(5 / 60, rel=0.1)
 
 
 @pytest.mark.parametrize("weeks", [0, 1, 1.4])
 def test_too_little_history_is_no_profile(weeks: float) -> None:
-    assert week_profile(counts(by_local_hour, weeks), MONDAY) is None
+    found = week_profile(counts(by_local_hour, weeks), MONDAY)
+    assert isinstance(found, Absent)
+    assert "of the week's 168 hours are known from 2 weeks or more" in found.reason
 
 
 def test_only_the_weeks_asked_for_count() -> None:
     old = counts(lambda _: 999.0, 8, MONDAY - timedelta(weeks=4))
     after = counts(lambda _: 999.0, 1, MONDAY + timedelta(weeks=1))
     found = week_profile([*old, *after, *counts(by_local_hour, 4)], MONDAY, weeks=4)
-    assert found is not None
+    assert isinstance(found, Profile)
     assert found.items_per_minute == EXACT
 
 
@@ -152,6 +163,8 @@ def test_a_profile_is_whole_and_finite_or_none(loads: list[float | None], zone: 
         for hour in range(3 * HOURS)
     ]
     found = week_profile(given_counts, MONDAY, zone)
-    if found is not None:
-        assert len(found.items_per_minute) == len(found.how) == HOURS
-        assert all(math.isfinite(value) and value >= 0 for value in found.items_per_minute)
+    if isinstance(found, Profile):
+        assert len(found.items_per_minute) == len(found.how) == len(found.weeks) == HOURS
+        assert all(math.isfinite(value) and value >= 0 for value in known(found))
+        unsupported = [hour for hour in range(HOURS) if not found.weeks[hour]]
+        assert [h for h in range(HOURS) if found.items_per_minute[h] is None] == unsupported

@@ -22,7 +22,8 @@ class SeasonalFloor:
 
     λ is the highest load that ``seen.profile`` expects between now and ``lead_minutes`` later (by
     default the dead time), so that instances are there when it comes and go once it is over. Only
-    raises: a forecast is no reason to scale in. Without profile or rate the policy's wish stands.
+    raises: a forecast is no reason to scale in. Without a rate, a profile or a known hour in that
+    time the policy's wish stands, and the reason says what is missing.
     Source: Gandhi et al., "AutoScale" and "Hybrid resource provisioning" (base load by forecast,
     the rest by reaction).
     """
@@ -55,15 +56,23 @@ class SeasonalFloor:
         rate = self.rate_per_instance_minute or seen.service.rate_per_instance_minute
         if seen.profile is None:
             return _without(wish, "no profile of the week yet")
+        if seen.profile.absent:
+            return _without(wish, f"no profile of the week: {seen.profile.absent}")
         if not rate:
             return _without(wish, "the rate of an instance is not known")
         try:
-            expected = self._expected(seen, seen.profile)
+            hour = self._busiest(seen, seen.profile)
         except (IndexError, KeyError, ValueError, OSError) as error:
             return _without(wish, f"profile of the week is unusable ({error})")
+        if hour is None:
+            return _without(wish, "the profile of the week has no week for this hour")
+        expected = hour.load
         floor = instances(self.headroom * expected / rate)
         evidence = {**wish.evidence, "floor": floor, "expected_per_minute": expected}
         said = f"floor {floor} for {shown(expected)} expected a minute"
+        if hour.weeks is not None:
+            evidence["weeks"] = hour.weeks
+            said = f"{said} from {hour.weeks} week{'s' if hour.weeks != 1 else ''}"
         if floor <= wish.capacity:
             step = told_step(wish.counterfactual)
             true = step is None or step >= sign(floor - seen.capacity)
@@ -84,7 +93,8 @@ class SeasonalFloor:
             candidates=flattened([wish]),
         )
 
-    def _expected(self, seen: Observation, profile: WeekProfile) -> float:
+    def _busiest(self, seen: Observation, profile: WeekProfile) -> _Hour | None:
+        """Of the hours that are known; None where none of them is."""
         lead = self.lead_minutes
         if lead is None:
             lead = seen.service.dead_time_minutes or 0
@@ -92,7 +102,8 @@ class SeasonalFloor:
         lead = min(lead, LEAD_MINUTES_MAX)
         steps = [*range(0, int(lead), 60), lead]
         times = [(seen.now + timedelta(minutes=step)).astimezone(zone) for step in steps]
-        return max([_load(profile, time) for time in times])
+        hours = [_hour(profile, time) for time in times]
+        return max([hour for hour in hours if hour], key=lambda hour: hour.load, default=None)
 
     def _turn(
         self, seen: Observation, wish: Recommendation, floor: int, expected: float, rate: float
@@ -107,10 +118,22 @@ class SeasonalFloor:
         return ""
 
 
-def _load(profile: WeekProfile, time: datetime) -> float:
+@dataclass(frozen=True, slots=True)
+class _Hour:
+    """``weeks`` is None where the profile does not tell them."""
+
+    load: float
+    weeks: int | None
+
+
+def _hour(profile: WeekProfile, time: datetime) -> _Hour | None:
     if len(profile.items_per_minute) != HOURS_OF_A_WEEK:
         raise ValueError(f"{len(profile.items_per_minute)} hours instead of {HOURS_OF_A_WEEK}")
-    return profile.items_per_minute[time.weekday() * 24 + time.hour]
+    hour = time.weekday() * 24 + time.hour
+    load = profile.items_per_minute[hour]
+    if load is None:
+        return None
+    return _Hour(load, profile.weeks[hour] if profile.weeks else None)
 
 
 def _without(wish: Recommendation, why: str) -> Recommendation:

@@ -107,7 +107,9 @@ class Settler:
             log.warning("[trends_unseen] run %s: %s", run.token, error, extra=extra)
             unseen = runs.unseen(run, str(error), ledger.now, self.policy)
             return None if unseen == run else await self._write(unseen)
-        seen = runs.observed(run, status, ledger.now, self.policy)
+        others = [day.latest for day in ledger.days.values() if day.latest]
+        warned_before = {other.warning for other in others if other.token != run.token}
+        seen = runs.observed(run, status, ledger.now, self.policy, warned_before)
         changed = None if seen == run else await self._write(seen)
         if seen.state is RunState.STOPPING:
             with suppress(JobUnavailable):  # the next look finds it running still
@@ -116,10 +118,11 @@ class Settler:
 
     async def _write(self, run: Run) -> Run:
         run = await self.store.replace(run)
-        level = logging.WARNING if run.error else logging.INFO
+        said = run.error or run.warning
+        level = logging.WARNING if said else logging.INFO
         extra = _extra(f"trends_{run.state}", run.dataset, run.date)
         extra |= {"run": run.token, "handle": run.handle, "log_url": run.log_url}
-        text = f"[trends_{run.state}] {run.dataset} {run.date}: run {run.number} {run.error}"
+        text = f"[trends_{run.state}] {run.dataset} {run.date}: run {run.number} {said}"
         log.log(level, "%s", text.rstrip(), extra=extra)
         return await self._told(run) if run.untold else run
 

@@ -1,0 +1,111 @@
+"""Whether what was measured fits what was counted: values can get lost while records still come.
+
+A chart of a measurement is the sum of measurement times item count. It falls when events are lost,
+which the count shows as well, and when values are, which it does not: senders leave them out, or
+cut them. So the sum is held against its own count, as that is held against its control: a holiday
+moves both, and so does whatever is wrong about weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from shared.sampling.baseline import MEMORY_DAYS
+from shared.sampling.comparison import Day, Test, Tests, compare
+from shared.sampling.verdict import (
+    Evidence,
+    Finding,
+    Verdict,
+    evidence_of,
+    fell_alone,
+    nothing_seen,
+    rose_alone,
+    too_few_records,
+    why_unknown,
+)
+
+COUNT, SUM, BOTH = "count", "sum", "count and sum"
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """The finding of a day, and which figure it is about: the count, the sum, or both."""
+
+    finding: Finding
+    figure: str
+    reason: str
+    evidence: Evidence
+
+
+def judge_measured(
+    today: Day,
+    history: Sequence[Day],
+    holidays: Collection[date] = (),  # noqa: ARG001  they move the count alike
+    *,
+    lasting: bool = False,
+) -> Verdict:
+    """``value`` of a day is the adjusted sum, ``control`` the adjusted count. See ``judge``."""
+    since = today.day - timedelta(days=MEMORY_DAYS)
+    before = [d for d in history if since <= d.day < today.day and not d.excluded]
+    if any(d.value < 0 for d in (*before, today)):
+        reason = "it is negative on some days, so a share of it means nothing"
+        return Verdict(today.day, Finding.UNCERTAIN, reason)
+    tests = compare(today, before, lasting)
+    finding, reason = _find(tests, before)
+    return Verdict(today.day, finding, reason, evidence_of(today, tests, None))
+
+
+def _find(tests: Tests, before: Sequence[Day]) -> tuple[Finding, str]:
+    by_value, ratio = tests.by_value, tests.by_control
+    if by_value is None or ratio is None:
+        return Finding.UNCERTAIN, why_unknown(before)
+    expected = f"{ratio.share:.0%} of what the count lets expect"
+    if ratio.low and rose_alone(by_value, tests.of_control):
+        return Finding.UNCERTAIN, f"{expected}, as the count rose and the sum did not"
+    if ratio.low or fell_alone(by_value, ratio, tests.of_control):
+        return _fallen(ratio, expected)
+    if ratio.high and by_value.high:
+        return Finding.MEASUREMENT_CHANGED, expected
+    if ratio.high:
+        return Finding.UNCERTAIN, f"{expected}, as the count fell and the sum did not"
+    found, reason = nothing_seen(ratio)
+    return found, expected if found is Finding.NORMAL else reason
+
+
+def _fallen(ratio: Test, expected: str) -> tuple[Finding, str]:
+    if too_few_records(ratio):
+        return Finding.UNCERTAIN, f"{expected}; there are too few records to tell"
+    return Finding.MEASUREMENT_LOST, f"{expected}: values are missing, or have become smaller"
+
+
+def together(count: Verdict, measured: Verdict | None, measurement: str) -> Joint:
+    """One finding of both verdicts; ``measured`` is None where nothing was ever measured.
+
+    Lost events come first, then lost values, then whatever else moved.
+    """
+    if measured is None:
+        return Joint(count.finding, COUNT, count.reason, count.evidence)
+    reason = (
+        f"count and sum of {measurement}: {count.reason}"
+        if count.reason == measured.reason
+        else f"count: {count.reason}; sum of {measurement}: {measured.reason}"
+    )
+    finding, figure = _leading(count.finding, measured.finding)
+    return Joint(finding, figure, reason, {**count.evidence, **_named(measured.evidence)})
+
+
+def _leading(count: Finding, measured: Finding) -> tuple[Finding, str]:
+    if count is Finding.EVENTS_LOST:
+        return count, BOTH if measured in (Finding.NORMAL, Finding.MEASUREMENT_LOST) else COUNT
+    if measured is Finding.MEASUREMENT_LOST:
+        return measured, SUM
+    if measured is Finding.MEASUREMENT_CHANGED and count is not Finding.TRAFFIC_CHANGED:
+        return measured, SUM
+    fits = measured is Finding.NORMAL and count is not Finding.UNCERTAIN
+    return count, BOTH if fits or measured is count else COUNT
+
+
+def _named(evidence: Evidence) -> Evidence:
+    return {f"sum_{name}": value for name, value in evidence.items() if value is not None}

@@ -1,0 +1,178 @@
+"""Partials of another format whose raw files are gone: what was published stands, the rest goes on.
+
+A lifecycle rule deletes exported files after some weeks, and a new version may change its format.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shared.sampling.trend_rows import Trend
+from shared.sampling.unreadable import PREFIX
+from spark_jobs import event_trends
+from spark_jobs.engine import Engine, Extracted, Totals
+from spark_jobs.engine_duckdb import DuckDbEngine
+from spark_jobs.engine_spark import SparkEngine
+from spark_jobs.job import Done, Request, run
+from spark_jobs.stores import LocalStore
+from spark_jobs.sums import Sums
+from tests.spark.telemetry import compute, event, put
+from tests.spark.test_publishing import ORDERS, SHAPE, Counting, Files, counts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAYS = ("2017-05-10", "2017-05-11", "2017-05-12", "2017-05-13")
+GONE, LEFT = DAYS[:2], DAYS[2:]
+
+
+class OldSpark(SparkEngine):
+    """The same engine as an older version would have named it."""
+
+    name = "spark-0"
+
+
+def records(done: Done) -> dict[str, int]:
+    return {trend.date: trend.records for trend in done.trends}
+
+
+def of(done: Done, day: str) -> Trend:
+    (found,) = [trend for trend in done.trends if trend.date == day]
+    return found
+
+
+def export(data: Path) -> None:
+    for number, day in enumerate(DAYS, 1):
+        put(data, day, [event(f"{day}T09:00:{n:02d}") for n in range(10 * number)], hour=9)
+
+
+def delete(data: Path, days: tuple[str, ...]) -> None:
+    for day in days:
+        for folder in data.rglob(f"d={day[-2:]}"):
+            shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(SparkEngine, DuckDbEngine), (DuckDbEngine, SparkEngine), (OldSpark, SparkEngine)],
+)
+def test_dates_that_cannot_be_read_again_keep_their_totals_and_all_others_are_computed(
+    old: type[SparkEngine | DuckDbEngine],
+    new: type[SparkEngine | DuckDbEngine],
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    data, output = tmp_path / "in", tmp_path / "out"
+    export(data)
+    first = compute(old(spark), data, output, "first")
+    delete(data, GONE)
+    late = [event(f"{GONE[1]}T23:00:00"), event(f"{LEFT[1]}T11:00:00")]
+    put(data, LEFT[1], late, hour=11)
+
+    for night in ("second", "third"):
+        done = compute(new(spark), data, output, night, dates=(LEFT[1], LEFT[1]))
+        assert records(done) == {GONE[0]: 10, GONE[1]: 20, LEFT[0]: 30, LEFT[1]: 41}
+        for day in GONE:
+            assert of(done, day).adjusted_sum == of(first, day).adjusted_sum
+            assert any("cannot be read again" in text for text in of(done, day).warnings)
+        assert not of(done, LEFT[1]).warnings
+        assert set(done.unreadable.blob_dates) == set(GONE)
+        assert done.unreadable.event_dates == set(GONE)
+        told = done.unreadable.told()
+        assert f"{GONE[0]} to {GONE[1]}" in told
+        assert old(spark).name in told
+        assert new(spark).name in told
+        report = json.loads((output / f"results/{night}/report.json").read_text())
+        assert [found["blob_date"] for found in report["unreadable"]] == list(GONE)
+        assert report["unreadable"][0]["event_dates"] == [GONE[0]]
+        assert report["unreadable"][0]["engine"] == old(spark).name
+
+
+def test_the_command_succeeds_and_names_what_it_could_not_read(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, output = tmp_path / "in", tmp_path / "out"
+    export(data)
+    compute(DuckDbEngine(spark), data, output, "20170601T000000-first")
+    delete(data, GONE)
+    arguments = ["--input", str(data), "--output", str(output), "--measurement", "Amount"]
+    code = event_trends.main([*arguments, "--engine", "spark", "--date", LEFT[1], "--no-pictures"])
+    assert code == 0
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if "cannot be read again" in x]
+    assert line.startswith(PREFIX)
+    assert f"2 dates of files ({GONE[0]} to {GONE[1]})" in line
+    assert "their files are gone" in line
+
+
+# --- the rules behind it, without Spark -------------------------------------------------------
+
+
+def night(
+    output: Path, sizes: dict[str, int], run_id: str, engine: Engine, dates: tuple[str, str]
+) -> Done:
+    found = Files({f"2017-05-{day}": size for day, size in sizes.items()})
+    since, until = (date.fromisoformat(f"2017-05-{day}") for day in dates)
+    request = Request(SHAPE, run_id, date(2017, 7, 1), since, until)
+    return run(found, LocalStore(output), engine, request)
+
+
+def test_a_foreign_date_of_which_only_some_files_are_left_is_not_read_again(tmp_path: Path) -> None:
+    """A lifecycle rule deletes a date's files one by one: what is left looks like lost events."""
+    night(tmp_path, {"15": 9, "16": 4}, "first", Counting("old"), ("15", "16"))
+    done = night(tmp_path, {"15": 3, "16": 5}, "second", Counting("new"), ("16", "16"))
+    assert counts(done.trends) == {15: 9, 16: 5}
+    assert "some of their files are gone" in done.unreadable.told()
+
+
+def test_partials_that_cannot_be_read_are_kept_for_who_can(tmp_path: Path) -> None:
+    """Going back to the old engine, or bringing the files back, ends it."""
+    night(tmp_path, {"15": 9, "16": 4}, "first", Counting("old"), ("15", "16"))
+    done = night(tmp_path, {"16": 5}, "second", Counting("new"), ("16", "16"))
+    assert set(done.unreadable.blob_dates) == {"2017-05-15"}
+    assert (tmp_path / "partials/first/blob_date=2017-05-15/part").exists()
+    back = night(tmp_path, {"16": 6}, "third", Counting("old"), ("16", "16"))
+    assert not back.unreadable.blob_dates
+    assert counts(back.trends) == {15: 9, 16: 6}
+    again = night(tmp_path, {"15": 9, "16": 7}, "fourth", Counting("new"), ("16", "16"))
+    assert not again.unreadable.blob_dates
+    assert counts(again.trends) == {15: 9, 16: 7}
+
+
+@pytest.mark.parametrize("engine", ["old", "new"])
+def test_a_range_over_dates_without_files_empties_no_date_that_had_some(
+    engine: str, tmp_path: Path
+) -> None:
+    """That a lifecycle rule deleted the files does not mean that nothing was sent."""
+    night(tmp_path, {"14": 7, "15": 9, "16": 4}, "first", Counting("old"), ("14", "16"))
+    done = night(tmp_path, {"16": 5}, "second", Counting(engine), ("14", "16"))
+    assert counts(done.trends) == {14: 7, 15: 9, 16: 5}
+
+
+class ClockAhead(Counting):
+    """One record of 15 May says that it is of the 17th."""
+
+    def extract(self, *arguments: Any) -> Extracted:
+        found = super().extract(*arguments)
+        (blob_date,) = found.blob_dates.values()
+        dates = ("2017-05-15", "2017-05-17")
+        return Extracted({"2017-05-15": replace(blob_date, event_dates=dates)})
+
+    def total(self, partials: Mapping[str, str], event_dates: Collection[str]) -> Totals:
+        return Totals({(day, ORDERS): Sums(1, weight_sum=1) for day in event_dates})
+
+
+def test_a_stray_record_that_cannot_be_read_again_keeps_no_later_day_from_its_figures(
+    tmp_path: Path,
+) -> None:
+    night(tmp_path, {"15": 9}, "first", ClockAhead("old"), ("15", "15"))
+    done = night(tmp_path, {"16": 5, "17": 6}, "second", Counting("new"), ("16", "17"))
+    assert counts(done.trends) == {15: 1, 16: 5, 17: 6}
+    assert of(done, "2017-05-17").warnings
