@@ -1,4 +1,4 @@
-"""Messages that meet another's claim, in the functions host, with a broker that counts deliveries."""
+"""Messages that meet another's claim, in the functions host, with a broker that counts tries."""
 
 from __future__ import annotations
 

@@ -226,9 +226,7 @@ async def test_who_is_silent_for_longer_than_the_lease_is_relieved() -> None:
     assert await station.process("2") is True
 
 
-async def test_a_message_that_meets_a_live_claim_is_replaced_by_one_that_comes_when_it_expires() -> (
-    None
-):
+async def test_a_message_that_meets_a_live_claim_comes_again_when_the_claim_expires() -> None:
     station = Station()
     await station.claims.take(station.work, "1")
     station.now += HOUR / 4

@@ -45,9 +45,7 @@ async def run(
     return True
 
 
-async def _put_off(
-    claim: Claim, holder: str, sender: MessageSender, lease: timedelta
-) -> None:
+async def _put_off(claim: Claim, holder: str, sender: MessageSender, lease: timedelta) -> None:
     """A failure would bring the message back at once, until its deliveries are used up."""
     later = put_off(claim, holder, lease)
     await sender.send([later])
