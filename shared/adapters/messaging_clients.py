@@ -127,8 +127,8 @@ def _broken_after(seconds: float, sender: WaitingSender) -> Iterator[None]:
 
     def break_off() -> None:
         with suppress(AttributeError, OSError):  # not connected yet, or no longer
-            connection = sender._handler._connection  # type: ignore[union-attr]
-            connection._transport.sock.shutdown(socket.SHUT_RDWR)
+            handler: Any = sender._handler
+            handler._connection._transport.sock.shutdown(socket.SHUT_RDWR)
 
     timer = threading.Timer(seconds, break_off)
     timer.daemon = True

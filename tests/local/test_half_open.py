@@ -14,12 +14,14 @@ from azure.core.exceptions import ServiceResponseTimeoutError
 from local.amqp import AmqpStandIn, in_thread
 from local.amqp.administration import service_bus
 from local.amqp.model.properties import QueueProperties
+from local.azurite import Azurite
+from local.functions_host import Counts, FunctionsHost, service_bus_listener
 from shared.adapters import transport
 from shared.adapters.messaging_clients import AioClient, BlockingClient
 from shared.adapters.messaging_link import ServiceBusLink
 from shared.adapters.messaging_loading import loader
 from shared.adapters.messaging_queues import ServiceBusQueueReader
-from shared.adapters.messaging_sender import _run
+from shared.adapters.messaging_sender import _run, batch_sender
 from shared.connections import ServiceBusConnection
 from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.flows.send import BatchSender
@@ -27,6 +29,8 @@ from shared.messaging.model import Message, Result
 from shared.messaging.sending import Patience
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
 from tests.local.half_open import HalfOpenProxy
+from tests.local.polling import until
+from tests.local.test_functions_host_messaging import APP, LISTENING
 
 pytestmark = LEAVES_SOCKETS_OPEN
 PORT = re.compile(r"(?<=:)\d+(?=;)")
@@ -66,7 +70,7 @@ class Program:
         connection = ServiceBusConnection("Bus", connection_string)
         client = make(connection, "jobs", topic=False, attempt_seconds=SECONDS)
         patience = Patience(failures_max=3, pause_seconds=0.01)
-        link = ServiceBusLink(client, loader(now))  # type: ignore[arg-type]
+        link = ServiceBusLink(client, loader(now))
         self.sender = BatchSender(link, self._sleep, lambda: "unused", patience)
         self.blocks = kind == "blocking"
 
@@ -153,3 +157,32 @@ async def test_a_service_that_accepts_connections_and_never_answers_is_given_up(
         async with asyncio.timeout(BOUND_SECONDS):
             await program.send("never")
     assert proxy.accepted == 3
+
+
+async def test_a_receiver_of_the_local_host_opens_another_connection_when_its_own_is_silent(
+    proxy: HalfOpenProxy, bus: AmqpStandIn, azurite: Azurite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_bus_listener, "IDLE_SECONDS", 2.0)
+    monkeypatch.setattr(service_bus_listener, "PAUSE_SECONDS", 0.1)
+    soon = QueueProperties(lock_duration=timedelta(seconds=1))
+    bus.namespace.declare_queue("received", soon)
+    settings = {
+        "AzureWebJobsStorage": azurite.connection_string,
+        "Bus": PORT.sub(str(proxy.port), bus.connection_string, count=1),
+        "PlainQueue": "received",
+        **{f"AzureWebJobs.{name}.Disabled": "true" for name in LISTENING if name != "plain"},
+    }
+    connection = ServiceBusConnection("Bus", bus.connection_string)
+    sender = batch_sender(connection, "received", now)
+    try:
+        async with FunctionsHost(APP, settings=settings) as host:
+            await until(lambda: proxy.accepted == 1, BOUND_SECONDS)
+            await sender.send([Message(b"one")])
+            await until(lambda: host.counts.get("plain", Counts()).invocations == 1, BOUND_SECONDS)
+            proxy.swallow()
+            await sender.send([Message(b"two")])
+            await until(lambda: bus.namespace.counts("received", now()).active == 0, BOUND_SECONDS)
+            assert proxy.accepted == 2
+    finally:
+        await sender.link.close()
+    forget_open_sockets()
