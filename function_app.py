@@ -122,7 +122,7 @@ async def process_dataset(message: func.ServiceBusMessage) -> None:
     """Process a data set for a period that is over, unless that is done."""
     work, holder = processing.decode_work(message.get_body()), str(message.sequence_number)
     await messaging.process_dataset.run(
-        work, holder, wiring.claims(), wiring_nightly.recompute(), wiring.now
+        work, holder, wiring.claims(), wiring_nightly.recompute(), wiring.processing_sender()
     )
 
 

@@ -1,22 +1,20 @@
 """Between the properties of the broker's entities and their descriptions in Atom XML. Pure."""
 
-import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from datetime import timedelta
 from urllib.parse import unquote, urlsplit
 
+from local.amqp.durations import FOREVER, duration, written
 from local.amqp.model.errors import InvalidProperties
-from local.amqp.model.properties import QueueProperties, TopicProperties
+from local.amqp.model.properties import (
+    STANDARD_MESSAGE_BYTES_MAX,
+    QueueProperties,
+    TopicProperties,
+)
+from local.amqp.supported import check_supported
 from local.stand_ins import atom
 from local.stand_ins.entities import Kind
-
-_DURATION = re.compile(
-    r"P(?:(?P<days>\d+)D)?"
-    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
-)
-FOREVER = timedelta(days=10_675_199)
-"""What the service calls for ever: the longest duration that .NET can express, in days."""
 
 
 def queue_properties(kind: Kind, description: str) -> QueueProperties:
@@ -30,12 +28,17 @@ def queue_properties(kind: Kind, description: str) -> QueueProperties:
         forward_to=_path(told.get("ForwardTo")),
         time_to_live=_lifetime(told),
         dead_letters_expired=_flag(told, "DeadLetteringOnMessageExpiration"),
+        max_message_bytes=_message_bytes(told),
     )
 
 
 def topic_properties(description: str) -> TopicProperties:
     told = _properties(Kind.TOPIC, description)
-    return TopicProperties(duplicate_window=_duplicate_window(told), time_to_live=_lifetime(told))
+    return TopicProperties(
+        duplicate_window=_duplicate_window(told),
+        time_to_live=_lifetime(told),
+        max_message_bytes=_message_bytes(told),
+    )
 
 
 def describe_queue(kind: Kind, properties: QueueProperties) -> str:
@@ -50,36 +53,28 @@ def describe_queue(kind: Kind, properties: QueueProperties) -> str:
         told["ForwardTo"] = properties.forward_to
     if kind is Kind.QUEUE:
         told |= _written_window(properties.duplicate_window)
+        told |= _written_size(properties.max_message_bytes)
     return atom.new_description(kind, told)
 
 
 def describe_topic(properties: TopicProperties) -> str:
     lifetime = {"DefaultMessageTimeToLive": _written_lifetime(properties.time_to_live)}
     told = lifetime | _written_window(properties.duplicate_window)
+    told |= _written_size(properties.max_message_bytes)
     return atom.new_description(Kind.TOPIC, told)
-
-
-def duration(text: str) -> timedelta:
-    """ISO 8601 as far as the service writes it: days, hours, minutes, seconds."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or not any(match.groups()):
-        raise InvalidProperties(f"'{text}' is no duration")
-    parts = {unit: float(value) for unit, value in match.groupdict().items() if value}
-    try:
-        return timedelta(**parts)
-    except OverflowError:
-        raise InvalidProperties(f"'{text}' is too long") from None
-
-
-def written(length: timedelta) -> str:
-    seconds = length.seconds + length.microseconds / 1_000_000
-    return f"P{length.days}DT{seconds:.6f}".rstrip("0").rstrip(".") + "S"
 
 
 def _properties(kind: Kind, description: str) -> Mapping[str, str]:
     element = ET.fromstring(description)  # noqa: S314  # nosec B314
-    told = {child.tag.rpartition("}")[2]: (child.text or "").strip() for child in element}
+    told = {child.tag.rpartition("}")[2]: _text(child) for child in element}
+    check_supported(kind, told)
     return {**atom.DEFAULTS[kind], **{name: text for name, text in told.items() if text}}
+
+
+def _text(element: ET.Element) -> str:
+    return (element.text or "").strip() or ", ".join(
+        child.tag.rpartition("}")[2] for child in element
+    )
 
 
 def _flag(told: Mapping[str, str], name: str) -> bool:
@@ -97,6 +92,11 @@ def _duplicate_window(told: Mapping[str, str]) -> timedelta | None:
     if not _flag(told, "RequiresDuplicateDetection"):
         return None
     return duration(told["DuplicateDetectionHistoryTimeWindow"])
+
+
+def _message_bytes(told: Mapping[str, str]) -> int:
+    kilobytes = told.get("MaxMessageSizeInKilobytes")
+    return _number(kilobytes) * 1024 if kilobytes else STANDARD_MESSAGE_BYTES_MAX
 
 
 def _lifetime(told: Mapping[str, str]) -> timedelta | None:
@@ -126,3 +126,10 @@ def _written_window(window: timedelta | None) -> dict[str, str]:
         "RequiresDuplicateDetection": "true",
         "DuplicateDetectionHistoryTimeWindow": written(window),
     }
+
+
+def _written_size(max_bytes: int) -> dict[str, str]:
+    """The Standard tier does not tell the size that all of its entities have."""
+    if max_bytes == STANDARD_MESSAGE_BYTES_MAX:
+        return {}
+    return {"MaxMessageSizeInKilobytes": str(-(-max_bytes // 1024))}

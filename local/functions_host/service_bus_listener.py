@@ -25,6 +25,10 @@ from local.functions_host.services import Services
 from local.functions_host.stopping import stops_within
 
 DEFAULT_CONNECTION = "ServiceBus"
+IDLE_SECONDS = 20.0
+"""A connection on which nothing comes for so long is broken: brokers send empty frames at least
+twice in the time that a client announces."""
+
 PAUSE_SECONDS = 2.0
 """After a failure to connect or to receive, before the next try."""
 
@@ -133,9 +137,9 @@ class ServiceBusListener:
     def _receiver(self, client: ServiceBusClient, **options: Any) -> ServiceBusReceiver:
         trigger = self._function.trigger
         if queue := trigger.text("queueName"):
-            return client.get_queue_receiver(queue, **options)
+            return _ended_when_idle(client.get_queue_receiver(queue, **options))
         topic, subscription = trigger.text("topicName"), trigger.text("subscriptionName")
-        return client.get_subscription_receiver(topic, subscription, **options)
+        return _ended_when_idle(client.get_subscription_receiver(topic, subscription, **options))
 
     async def _first_of(self, *awaited: "asyncio.Future[Any]") -> None:
         """Until one of them is done, or the host stops."""
@@ -148,6 +152,20 @@ class ServiceBusListener:
     def _log(self, level: int, action: str, reason: str) -> None:
         name = self._function.name
         log_event(level, action, f"{name}: {reason}", function=name)
+
+
+def _ended_when_idle(receiver: Any) -> ServiceBusReceiver:
+    """The client has an idle time-out, but no option leads to it, and ``try_timeout`` does not end
+    the wait for messages."""
+    create = receiver._create_handler
+
+    def create_handler(auth: Any) -> None:
+        create(auth)
+        receiver._handler._idle_timeout = IDLE_SECONDS
+
+    receiver._create_handler = create_handler
+    found: ServiceBusReceiver = receiver
+    return found
 
 
 async def _quietly(closing: Awaitable[None]) -> None:

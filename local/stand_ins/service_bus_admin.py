@@ -1,9 +1,10 @@
 """Service Bus administration over HTTP, for `ServiceBusAdministrationClient`.
 
-Queues, topics and subscriptions: get, list, create, update, delete. No rules. An entity that
-is not there is a feed without entries and status 200, as the real service answers.
+Queues, topics and subscriptions: get, list, create, update, delete. Rules are refused. An entity
+that is not there is a feed without entries and status 200, as the real service answers.
 """
 
+import re
 from collections.abc import Sequence
 
 from local.stand_ins import atom
@@ -28,6 +29,7 @@ from local.stand_ins.loopback_server import (
 )
 
 PAGE_SIZE = 100
+_RULES = re.compile(r".+/subscriptions/[^/]+/rules(/.*)?", re.IGNORECASE)
 _LISTS = {"$resources/queues": Kind.QUEUE, "$resources/topics": Kind.TOPIC}
 
 
@@ -73,6 +75,8 @@ class ServiceBusAdminStandIn(LoopbackServer):
 
     def handle(self, request: Request) -> Reply:
         path = request.path.strip("/")
+        if _RULES.fullmatch(path):
+            return _error(501, "rules are not supported here: a subscription gets every message")
         if request.method == "GET":
             return self._get(request, path)
         if request.method == "PUT":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from shared.messaging.claims import Claim
@@ -14,17 +15,21 @@ from shared.messaging.processing import Work
 class MemoryClaims:
     """Claims by data set and period, with a version that grows at each change."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
         self._claims: dict[tuple[str, str], Claim] = {}
 
-    async def take(self, work: Work, holder: str, now: datetime) -> Claim:
-        return self._claims.setdefault(_key(work), Claim(work, holder, now, version=0))
+    async def take(self, work: Work, holder: str) -> Claim:
+        now = self._now()
+        found = self._claims.setdefault(_key(work), Claim(work, holder, now, now, version=0))
+        return replace(found, seen_at=now)
 
-    async def change(self, claim: Claim, holder: str, now: datetime, *, done: bool) -> Claim:
+    async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
         if self._claims[_key(claim.work)].version != claim.version:
             raise ClaimTaken(f"{claim.work.message_id}: somebody else was faster")
+        now = self._now()
         taken_at, done_at = (claim.taken_at, now) if done else (now, None)
-        changed = Claim(claim.work, holder, taken_at, done_at, claim.version + 1)
+        changed = Claim(claim.work, holder, taken_at, now, done_at, claim.version + 1)
         self._claims[_key(claim.work)] = changed
         return changed
 

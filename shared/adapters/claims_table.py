@@ -5,17 +5,22 @@ Rows can be read by people: who deletes one has its period processed again by th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from shared.adapters.table import RowConflict, Table
 from shared.adapters.table_keys import key
+from shared.adapters.transport import server_time
 from shared.connections import StorageConnection
 from shared.messaging.claims import Claim
 from shared.messaging.errors import ClaimTaken
 from shared.messaging.processing import Work
 
 TABLE_NAME = "Claims"
+TAKES_MAX = 3
+"""A row that is there when it is to be inserted and gone when it is to be read was deleted by hand:
+once, not again and again."""
 
 
 class TableClaims:
@@ -24,36 +29,50 @@ class TableClaims:
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)
 
-    async def take(self, work: Work, holder: str, now: datetime) -> Claim:
-        claim = Claim(work, holder, now)
-        while True:
+    async def take(self, work: Work, holder: str) -> Claim:
+        for _ in range(TAKES_MAX):
+            row, now = await self._read(work)
+            if row is not None:
+                return _claim(work, row, now)
+            claim = Claim(work, holder, now, now)
             try:
-                version = await self._table.put(_row(claim), None)
-            except RowConflict:
-                row = await self._table.get(key(work.dataset), key(work.label))
-                if row is None:  # deleted by hand in between
-                    continue
-                return _claim(work, row)
-            return Claim(work, holder, now, None, version)
+                return await self._write(claim, None)
+            except RowConflict:  # inserted by another in between
+                continue
+        raise ClaimTaken(f"{work.message_id}: its row in {TABLE_NAME} comes and goes")
 
-    async def change(self, claim: Claim, holder: str, now: datetime, *, done: bool) -> Claim:
+    async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
+        _, now = await self._read(claim.work)
         taken_at, done_at = (claim.taken_at, now) if done else (now, None)
-        changed = Claim(claim.work, holder, taken_at, done_at)
         try:
-            version = await self._table.put(_row(changed), claim.version)
+            return await self._write(
+                Claim(claim.work, holder, taken_at, now, done_at), claim.version
+            )
         except RowConflict as error:
             raise ClaimTaken(f"{claim.work.message_id}: somebody else was faster") from error
-        return Claim(claim.work, holder, taken_at, done_at, version)
 
     async def close(self) -> None:
         await self._table.close()
 
+    async def _read(self, work: Work) -> tuple[Any | None, datetime]:
+        """The row, if there is one, and the time of the store."""
+        row = await self._table.get(*_keys(work))
+        return row, server_time()
+
+    async def _write(self, claim: Claim, version: str | None) -> Claim:
+        return replace(claim, version=await self._table.put(_row(claim), version))
+
+
+def _keys(work: Work) -> tuple[str, str]:
+    return key(work.dataset), key(work.turn_label)
+
 
 def _row(claim: Claim) -> dict[str, Any]:
+    partition_key, row_key = _keys(claim.work)
     times = {"taken_at": claim.taken_at, "done_at": claim.done_at}
     return {
-        "PartitionKey": key(claim.work.dataset),
-        "RowKey": key(claim.work.turn_label),
+        "PartitionKey": partition_key,
+        "RowKey": row_key,
         "holder": claim.holder,
         "start": claim.work.start.isoformat(),
         "end": claim.work.end.isoformat(),
@@ -61,12 +80,13 @@ def _row(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _claim(work: Work, row: Any) -> Claim:
+def _claim(work: Work, row: Any, now: datetime) -> Claim:
     done_at = row.get("done_at")
     return Claim(
         work,
         row["holder"],
         datetime.fromisoformat(row["taken_at"]),
+        now,
         datetime.fromisoformat(done_at) if done_at else None,
         row.metadata["etag"],
     )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from azure.servicebus import ServiceBusClient as WaitingClient
@@ -12,7 +16,9 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from shared.adapters.credentials import credential_for
 from shared.connections import ServiceBusConnection
 
-NO_RETRY: dict[str, Any] = {"retry_total": 0}
+ATTEMPT_SECONDS = 20.0
+"""Patience with the service: to open a link, or to take a batch. Without it a client waits for ever
+for an answer that a network has swallowed. The client ignores ``idle_timeout``."""
 
 
 class AioSender:
@@ -24,8 +30,8 @@ class AioSender:
     async def create_message_batch(self) -> ServiceBusMessageBatch:
         return await self._sender.create_message_batch()
 
-    async def send_messages(self, batch: ServiceBusMessageBatch, seconds: float) -> None:
-        await self._sender.send_messages(batch, timeout=seconds)
+    async def send_messages(self, batch: ServiceBusMessageBatch) -> None:
+        await self._sender.send_messages(batch)
 
     async def look_again(self) -> None:
         if handler := getattr(self._sender, "_handler", None):
@@ -42,14 +48,15 @@ class AioSender:
 class BlockingSender:
     """Blocks while it waits: its coroutines never suspend."""
 
-    def __init__(self, sender: WaitingSender) -> None:
-        self._sender = sender
+    def __init__(self, sender: WaitingSender, attempt_seconds: float) -> None:
+        self._sender, self._attempt_seconds = sender, attempt_seconds
 
     async def create_message_batch(self) -> ServiceBusMessageBatch:
-        return self._sender.create_message_batch()
+        with _broken_after(self._attempt_seconds, self._sender):
+            return self._sender.create_message_batch()
 
-    async def send_messages(self, batch: ServiceBusMessageBatch, seconds: float) -> None:
-        self._sender.send_messages(batch, timeout=seconds)
+    async def send_messages(self, batch: ServiceBusMessageBatch) -> None:
+        self._sender.send_messages(batch)
 
     async def look_again(self) -> None:
         if handler := getattr(self._sender, "_handler", None):
@@ -65,8 +72,15 @@ class BlockingSender:
 class AioClient:
     """Opens senders that let others run."""
 
-    def __init__(self, connection: ServiceBusConnection, entity: str, *, topic: bool) -> None:
-        self._client = _aio(connection)
+    def __init__(
+        self,
+        connection: ServiceBusConnection,
+        entity: str,
+        *,
+        topic: bool,
+        attempt_seconds: float = ATTEMPT_SECONDS,
+    ) -> None:
+        self._client = _aio(connection, _options(attempt_seconds))
         self._entity, self._topic = entity, topic
 
     def sender(self) -> AioSender:
@@ -81,30 +95,61 @@ class AioClient:
 class BlockingClient:
     """Opens senders that block."""
 
-    def __init__(self, connection: ServiceBusConnection, entity: str, *, topic: bool) -> None:
-        self._client = _waiting(connection)
+    def __init__(
+        self,
+        connection: ServiceBusConnection,
+        entity: str,
+        *,
+        topic: bool,
+        attempt_seconds: float = ATTEMPT_SECONDS,
+    ) -> None:
+        self._client = _waiting(connection, _options(attempt_seconds))
         self._entity, self._topic = entity, topic
+        self._attempt_seconds = attempt_seconds
 
     def sender(self) -> BlockingSender:
-        if self._topic:
-            return BlockingSender(self._client.get_topic_sender(self._entity))
-        return BlockingSender(self._client.get_queue_sender(self._entity))
+        get = self._client.get_topic_sender if self._topic else self._client.get_queue_sender
+        return BlockingSender(get(self._entity), self._attempt_seconds)
 
     async def close(self) -> None:
         self._client.close()
 
 
-def _aio(connection: ServiceBusConnection) -> ServiceBusClient:
+def _options(attempt_seconds: float) -> dict[str, Any]:
+    """Attempts are counted and repeated by the sender, see BatchSender."""
+    return {"retry_total": 0, "try_timeout": attempt_seconds}
+
+
+@contextmanager
+def _broken_after(seconds: float, sender: WaitingSender) -> Iterator[None]:
+    """End the connection of a client that blocks: it waits for the greeting of the service with a
+    socket that has no time-out, whatever its ``try_timeout`` says."""
+
+    def break_off() -> None:
+        with suppress(AttributeError, OSError):  # not connected yet, or no longer
+            handler: Any = sender._handler
+            handler._connection._transport.sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, break_off)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _aio(connection: ServiceBusConnection, options: dict[str, Any]) -> ServiceBusClient:
     if connection.connection_string:
-        return ServiceBusClient.from_connection_string(connection.connection_string, **NO_RETRY)
+        return ServiceBusClient.from_connection_string(connection.connection_string, **options)
     credential = credential_for(connection.namespace, connection.client_id)
-    return ServiceBusClient(connection.namespace, credential, **NO_RETRY)
+    return ServiceBusClient(connection.namespace, credential, **options)
 
 
-def _waiting(connection: ServiceBusConnection) -> WaitingClient:
+def _waiting(connection: ServiceBusConnection, options: dict[str, Any]) -> WaitingClient:
     if connection.connection_string:
-        return WaitingClient.from_connection_string(connection.connection_string, **NO_RETRY)
+        return WaitingClient.from_connection_string(connection.connection_string, **options)
     from azure.identity import DefaultAzureCredential  # noqa: PLC0415  heavy to import
 
     chosen = {"managed_identity_client_id": connection.client_id} if connection.client_id else {}
-    return WaitingClient(connection.namespace, DefaultAzureCredential(**chosen), **NO_RETRY)
+    return WaitingClient(connection.namespace, DefaultAzureCredential(**chosen), **options)

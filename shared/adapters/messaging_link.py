@@ -16,11 +16,9 @@ from azure.servicebus.exceptions import ServiceBusError
 from shared.adapters.messaging_loading import Loader
 from shared.adapters.messaging_outcome import not_opened, outcome_of
 from shared.messaging.model import Batch, Message, Parcel
-from shared.messaging.sending import Accepted, Outcome
+from shared.messaging.sending import Accepted, Disconnected, Outcome
 
 log = logging.getLogger(__name__)
-
-SEND_SECONDS = 60.0
 
 
 class ClientSender(Protocol):
@@ -28,7 +26,7 @@ class ClientSender(Protocol):
 
     async def create_message_batch(self) -> ServiceBusMessageBatch: ...
 
-    async def send_messages(self, batch: ServiceBusMessageBatch, seconds: float) -> None: ...
+    async def send_messages(self, batch: ServiceBusMessageBatch) -> None: ...
 
     async def look_again(self) -> None:
         """Read what else has come. Raises ServiceBusError."""
@@ -48,10 +46,9 @@ class Client(Protocol):
 class ServiceBusLink:
     """See BatchLink."""
 
-    def __init__(self, client: Client, loader: Loader, send_seconds: float = SEND_SECONDS) -> None:
+    def __init__(self, client: Client, loader: Loader) -> None:
         self._client = client
         self._loader = loader
-        self._send_seconds = send_seconds
         self._sender: ClientSender | None = None
 
     def prepare(self, messages: Sequence[Message]) -> list[Parcel]:
@@ -76,9 +73,13 @@ class ServiceBusLink:
             filled = await self._sender.create_message_batch()
             if refused := self._loader.fill(filled, batch):
                 return refused
-            await self._sender.send_messages(filled, self._send_seconds)
+            await self._sender.send_messages(filled)
         except ServiceBusError as error:
-            return outcome_of(error)
+            outcome = outcome_of(error)
+            if isinstance(outcome, Disconnected):
+                # The client keeps a connection on which it waited in vain, for the next call too.
+                await self._close_sender()
+            return outcome
         return Accepted()
 
     async def close(self) -> None:

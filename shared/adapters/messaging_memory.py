@@ -14,7 +14,6 @@ from shared.messaging.sending import (
     Outcome,
     ServerBusy,
     SizeExceeded,
-    TimedOut,
 )
 
 
@@ -23,8 +22,6 @@ class Fault(Enum):
 
     NONE = "none"
     BUSY = "busy"
-    TIMEOUT_BEFORE = "timed out before the batch was accepted"
-    TIMEOUT_AFTER = "timed out after the batch was accepted"
     LATE = "timed out, and the batch arrives after the next one"
     DROP_BEFORE = "disconnected before the batch was accepted"
     DROP_AFTER = "disconnected after the batch was accepted"
@@ -91,7 +88,7 @@ class MemoryLink:
         fault = next(self._faults, Fault.NONE)
         if fault is Fault.BUSY:
             return ServerBusy(self._busy_seconds)
-        if fault in (Fault.TIMEOUT_BEFORE, Fault.DROP_BEFORE):
+        if fault is Fault.DROP_BEFORE:
             return self._lost(fault)
         if self.queue.too_large(batch):
             return SizeExceeded(self.queue.counted_extra if self._tells_headers else 0)
@@ -105,10 +102,8 @@ class MemoryLink:
     async def close(self) -> None: ...
 
     def _lost(self, fault: Fault) -> Outcome:
-        if fault in (Fault.DROP_BEFORE, Fault.DROP_AFTER):
-            self._broken = True
-            return Disconnected(fault.value)
-        return TimedOut(fault.value)
+        self._broken = True
+        return Disconnected(fault.value)
 
     def _let_in(self) -> None:
         for batch in self._late:

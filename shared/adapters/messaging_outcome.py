@@ -8,7 +8,6 @@ from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
-    OperationTimeoutError,
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
     ServiceBusError,
@@ -17,7 +16,7 @@ from azure.servicebus.exceptions import (
 )
 
 from shared.messaging.errors import LinkFailed
-from shared.messaging.sending import Disconnected, Outcome, ServerBusy, SizeExceeded, TimedOut
+from shared.messaging.sending import Disconnected, Outcome, ServerBusy, SizeExceeded
 
 FOR_GOOD = (
     MessagingEntityDisabledError,
@@ -40,9 +39,7 @@ def outcome_of(error: ServiceBusError) -> Outcome:
     if isinstance(error, ServiceBusServerBusyError):
         told = PAUSE.search(said)
         return ServerBusy(float(told[1]) if told else None)
-    if isinstance(error, OperationTimeoutError):
-        return TimedOut(said)
-    # Of an error without a name nobody knows what it left behind: the batch, or a broken link.
+    # Of any other error nobody knows what it left behind: the batch, or a broken link.
     return Disconnected(said)
 
 

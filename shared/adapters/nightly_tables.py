@@ -20,6 +20,9 @@ from shared.nightly.errors import RunTaken
 from shared.nightly.model import Day, Demand, Ledger, Run, RunState
 
 TABLE_NAME = "TrendRuns"
+ASKS_MAX = 10
+"""Tries to write a demand that others write at the same time."""
+
 TIMES = ("data_until", "created_at", "changed_at", "lease_until", "submitted_at", "retry_at")
 NOT_WRITTEN = ("dataset", "date", "version")
 
@@ -54,7 +57,7 @@ class TableRunStore:
             "data_until": demand.data_until.isoformat(),
             "reason": demand.reason,
         }
-        while True:
+        for _ in range(ASKS_MAX):
             standing = await self._table.get(row["PartitionKey"], row["RowKey"])
             if standing and _demand(standing).data_until >= demand.data_until:
                 return False
@@ -63,6 +66,7 @@ class TableRunStore:
             except RowConflict:  # asked for, or deleted, in between
                 continue
             return True
+        raise RunTaken(f"{dataset} {demand.date}: the demand in {TABLE_NAME} changes all the time")
 
     async def insert(self, run: Run) -> Run:
         return await self._written(run, None)

@@ -13,6 +13,11 @@ from azure.core.pipeline.transport import AioHttpTransport
 
 _server_time: ContextVar[datetime | None] = ContextVar("server_time", default=None)
 
+CONNECT_SECONDS = 20.0
+READ_SECONDS = 60.0
+"""Patience with a service that sends nothing, as the storage clients have it by themselves. That of
+azure-core is 300 s, as long as a function may run."""
+
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 
 
@@ -38,7 +43,11 @@ class ServerTimeTransport(AioHttpTransport):  # type: ignore[misc]  # azure-core
     """
 
     def __init__(self) -> None:
-        super().__init__(use_env_settings=bool(getproxies()))
+        super().__init__(
+            use_env_settings=bool(getproxies()),
+            connection_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,
+        )
 
     async def send(self, request: Any, **kwargs: Any) -> Any:
         response = await super().send(request, **kwargs)

@@ -6,21 +6,30 @@ done and does nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from shared.messaging.processing import Work
+from shared.messaging.model import Message
+from shared.messaging.processing import Work, processing_message
+
+WAIT_MIN = timedelta(seconds=5)
+"""The clocks of the claims and of Service Bus differ: a message that comes a moment too early must
+not be put off again and again within that moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim as it was read. ``holder`` names a message; ``version`` is the store's mark."""
+    """A claim as it was read. ``holder`` names a message; ``version`` is the store's mark.
+
+    All times are the store's. ``seen_at`` is its time when it answered.
+    """
 
     work: Work
     holder: str
     taken_at: datetime
+    seen_at: datetime = field(compare=False)
     done_at: datetime | None = None
     version: Any = None
 
@@ -34,7 +43,7 @@ class Verdict(Enum):
     WAIT = "wait"
 
 
-def judge(claim: Claim, holder: str, now: datetime, lease: timedelta) -> Verdict:
+def judge(claim: Claim, holder: str, lease: timedelta) -> Verdict:
     """What the message ``holder`` may do.
 
     1. Work that is done is left alone.
@@ -45,4 +54,17 @@ def judge(claim: Claim, holder: str, now: datetime, lease: timedelta) -> Verdict
         return Verdict.LEAVE
     if claim.holder == holder:
         return Verdict.WORK
-    return Verdict.WAIT if now - claim.taken_at < lease else Verdict.TAKE_OVER
+    return Verdict.WAIT if claim.seen_at - claim.taken_at < lease else Verdict.TAKE_OVER
+
+
+def put_off(claim: Claim, holder: str, lease: timedelta) -> Message:
+    """The message that replaces ``holder``, due when the claim that ``holder`` has met expires.
+
+    Its id says which message it replaces and because of which claim. However often that message is
+    delivered, duplicate detection lets one replacement through; and a replacement that has to wait
+    again is replaced by a message with another id, which duplicate detection does not swallow.
+    """
+    remaining = claim.taken_at + lease - claim.seen_at
+    due = claim.seen_at + min(max(remaining, WAIT_MIN), lease)
+    message_id = f"{claim.work.dataset}:again-{holder}-{claim.taken_at:%Y%m%dT%H%M%SZ}"
+    return processing_message(claim.work, message_id, due)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Protocol
 
 from shared.messaging.claims import Claim
@@ -46,13 +45,13 @@ class MessageSender(Protocol):
 
 
 class ClaimStore(Protocol):
-    """Remembers who processes which data set for which period."""
+    """Remembers who processes which data set for which period. Its clock is the one that counts."""
 
-    async def take(self, work: Work, holder: str, now: datetime) -> Claim:
+    async def take(self, work: Work, holder: str) -> Claim:
         """Insert a claim where there is none; answers the one that stands, own or another's."""
         ...
 
-    async def change(self, claim: Claim, holder: str, now: datetime, *, done: bool) -> Claim:
+    async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
         """Write the claim anew, taken or done now. Raises ClaimTaken where it has changed."""
         ...
 

@@ -61,13 +61,18 @@ def schedule_processing(
     start = period.start(observed_at or now)
     turn = period.turn(start, now)
     work = Work(dataset, period.label(start), start, start + period.length, turn.late)
+    return processing_message(work, work.message_id, turn.due)
+
+
+def processing_message(work: Work, message_id: str, due: datetime) -> Message:
+    """The message that has the work done when it is due."""
     return Message(
         body=encode_work(work),
-        message_id=work.message_id,
-        session_id=dataset,
+        message_id=message_id,
+        session_id=work.dataset,
         content_type="application/json",
         subject="process-dataset",
-        scheduled_at=turn.due,
+        scheduled_at=due,
     )
 
 

@@ -37,15 +37,12 @@ class ServerBusy:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedOut:
-    """Nobody knows whether the batch is there."""
-
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Disconnected:
-    """Nobody knows whether the batch is there, and the link must be opened again."""
+    """Nobody knows whether the batch is there, and the link must be opened again.
+
+    So it is where no answer came in time: a connection that a network swallows without a word looks
+    like a slow service, and stays as it is until another one is opened.
+    """
 
     reason: str = ""
 
@@ -57,7 +54,7 @@ class Unreachable:
     reason: str = ""
 
 
-Outcome = Accepted | SizeExceeded | ServerBusy | TimedOut | Disconnected | Unreachable
+Outcome = Accepted | SizeExceeded | ServerBusy | Disconnected | Unreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ class Patience:
 
     failures_max: int = 10
     pause_seconds: float = 0.5
-    pause_seconds_max: float = 30
+    pause_seconds_max: float = 10
     busy_seconds: float = 10
     """For a busy service that does not say how long: its own documentation's advice."""
 
@@ -146,8 +143,6 @@ def advance(sending: Sending, outcome: Outcome, patience: Patience) -> Sending:
             told = outcome.retry_after_seconds
             pause_seconds = patience.busy_seconds if told is None else told
             return _failed(sending, pause_seconds, "the service is busy")
-        case TimedOut():
-            return _unknown(sending, patience, outcome.reason or "timed out")
         case Disconnected():
             unknown = _unknown(sending, patience, outcome.reason or "disconnected")
             return replace(unknown, must_open=True)

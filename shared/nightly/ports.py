@@ -18,7 +18,10 @@ class RunStore(Protocol):
         ...
 
     async def ask(self, dataset: str, demand: Demand) -> bool:
-        """Write the demand down unless one for as much data stands; answers whether it did."""
+        """Write the demand down unless one for as much data stands; answers whether it did.
+
+        Raises RunTaken where others change the demand all the time.
+        """
         ...
 
     async def insert(self, run: Run) -> Run:

@@ -58,7 +58,7 @@ class App:
         self.queue, self.recompute = MemoryQueue(), RecordingRecompute()
         self.facts = {"processing": GOOD_IN, "working": GOOD_OUT}
         sender = BatchSender(MemoryLink(self.queue), no_sleep, lambda: "never used")
-        claims, reader = MemoryClaims(), MemoryQueueReader(self.facts)
+        claims, reader = MemoryClaims(wiring.now), MemoryQueueReader(self.facts)
         check = CheckOnce("processing", "working", wiring.periods(), reader)
         twins = {
             "processing_sender": sender,

@@ -51,8 +51,9 @@ class App:
         self.module = imported(monkeypatch, JOB)
         for name in ("store", "submitter", "inputs"):
             monkeypatch.setattr(wiring_nightly, name, cache(lambda name=name: getattr(self, name)))
-        claims = MemoryClaims()
+        claims = MemoryClaims(lambda: self.now)
         monkeypatch.setattr(wiring, "claims", cache(lambda: claims))
+        monkeypatch.setattr(wiring, "processing_sender", cache(Mock))
         monkeypatch.setattr(wiring, "herald", cache(lambda: self.herald))
         monkeypatch.setattr(wiring, "now", lambda: self.now)
 

@@ -39,7 +39,7 @@ class Town:
 
     def __init__(self, bus: AmqpStandIn, clock: VirtualClock, window: timedelta) -> None:
         self.bus, self.clock = bus, clock
-        self.claims = MemoryClaims()
+        self.claims = MemoryClaims(clock)
         self.recompute = RecordingRecompute()
         self.connection = ServiceBusConnection("Bus", bus.connection_string)
         self.sender = batch_sender(self.connection, "processing", clock)
@@ -78,7 +78,7 @@ class Town:
 
     async def _process(self, message: ServiceBusReceivedMessage) -> None:
         work, holder = decode_work(b"".join(message.body)), str(message.sequence_number)
-        await process_dataset.run(work, holder, self.claims, self.recompute, self.clock)
+        await process_dataset.run(work, holder, self.claims, self.recompute, self.sender)
 
     @property
     def waiting(self) -> int:

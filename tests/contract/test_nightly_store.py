@@ -10,8 +10,10 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from local.azurite import Azurite
 from shared.adapters.nightly_memory import MemoryRunStore
-from shared.adapters.nightly_tables import TableRunStore
+from shared.adapters.nightly_tables import ASKS_MAX, TABLE_NAME, TableRunStore
+from shared.adapters.table import RowConflict, Table
 from shared.connections import StorageConnection
 from shared.nightly import runs
 from shared.nightly.errors import RunTaken
@@ -144,3 +146,26 @@ async def test_a_reply_that_got_lost_is_not_taken_for_another_s_doing(
         assert (await store.read(run.dataset)).days[DAY].latest == changed
     finally:
         await store.close()
+
+
+class AlwaysChanged(Table):
+    """A table in which somebody else is always faster."""
+
+    puts = 0
+
+    async def put(self, row: dict[str, object], _version: str | None) -> str:
+        self.puts += 1
+        raise RowConflict(row["RowKey"])
+
+
+async def test_a_demand_that_others_change_all_the_time_ends_in_an_error(
+    azurite: Azurite, run: Run
+) -> None:
+    connection = StorageConnection("Storage", azurite.connection_string)
+    store = TableRunStore(connection)
+    await store.close()
+    store._table = table = AlwaysChanged(connection, TABLE_NAME)
+    with pytest.raises(RunTaken, match="changes all the time"):
+        await store.ask(run.dataset, DEMAND)
+    assert table.puts == ASKS_MAX
+    await store.close()

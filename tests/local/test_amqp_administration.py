@@ -10,10 +10,12 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
+from azure.servicebus.exceptions import MessageSizeExceededError
+from azure.servicebus.management import AuthorizationRule, FalseRuleFilter
 
 from local.amqp import VirtualClock
 from local.amqp.administration import ServiceBusStandIn, service_bus
-from local.amqp.descriptions import duration, written
+from local.amqp.durations import duration, written
 from local.amqp.model.errors import InvalidProperties
 from local.amqp.model.properties import QueueProperties, TopicProperties
 from shared.adapters.service_bus import ServiceBusReader
@@ -200,3 +202,89 @@ def test_durations_as_the_service_writes_them(text: str, length: timedelta) -> N
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidProperties):
         duration(text)
+
+
+@pytest.mark.parametrize(
+    ("properties", "named"),
+    [
+        ({"forward_dead_lettered_messages_to": "graves"}, "ForwardDeadLetteredMessagesTo"),
+        ({"status": "SendDisabled"}, "Status 'SendDisabled'.*only 'Active'"),
+        ({"status": "Disabled"}, "Status"),
+        ({"auto_delete_on_idle": timedelta(minutes=5)}, "AutoDeleteOnIdle"),
+        ({"enable_partitioning": True}, "EnablePartitioning"),
+        ({"enable_express": True}, "EnableExpress"),
+        ({"max_size_in_megabytes": 2048}, "MaxSizeInMegabytes '2048'.*only '1024'"),
+        (
+            {"authorization_rules": [AuthorizationRule(key_name="k", rights=["Send"])]},
+            "AuthorizationRules",
+        ),
+    ],
+)
+async def test_a_property_that_would_be_ignored_is_refused_by_name(
+    bus: ServiceBusStandIn,
+    admin: ServiceBusAdministrationClient,
+    properties: dict[str, Any],
+    named: str,
+) -> None:
+    with pytest.raises(HttpResponseError, match=named) as refused:
+        await admin.create_queue("jobs", **properties)
+    assert refused.value.status_code == 400
+    assert bus.amqp.namespace.entities == ()
+    queue = await admin.create_queue("jobs")
+    with pytest.raises(HttpResponseError, match=named):
+        await admin.update_queue(queue, **properties)
+
+
+async def test_topics_and_subscriptions_refuse_what_they_would_ignore(
+    bus: ServiceBusStandIn, admin: ServiceBusAdministrationClient
+) -> None:
+    with pytest.raises(HttpResponseError, match="EnablePartitioning"):
+        await admin.create_topic("news", enable_partitioning=True)
+    await admin.create_topic("news")
+    with pytest.raises(HttpResponseError, match="ForwardDeadLetteredMessagesTo"):
+        await admin.create_subscription("news", "all", forward_dead_lettered_messages_to="news")
+    assert [entity.path for entity in bus.amqp.namespace.entities] == ["news"]
+
+
+async def test_rules_are_refused_and_not_taken_for_absent(
+    admin: ServiceBusAdministrationClient,
+) -> None:
+    await admin.create_topic("news")
+    await admin.create_subscription("news", "all")
+    with pytest.raises(HttpResponseError, match="rules are not supported"):
+        await admin.create_rule("news", "all", "few", filter=FalseRuleFilter())
+    with pytest.raises(HttpResponseError, match="rules are not supported"):
+        _ = [rule async for rule in admin.list_rules("news", "all")]
+    with pytest.raises(HttpResponseError, match="rules are not supported"):
+        await admin.delete_rule("news", "all", "$Default")
+
+
+async def test_the_largest_message_is_as_large_as_it_was_said(
+    bus: ServiceBusStandIn, admin: ServiceBusAdministrationClient
+) -> None:
+    await admin.create_queue("small", max_message_size_in_kilobytes=2)
+    await admin.create_topic("large", max_message_size_in_kilobytes=1024)
+    assert (await admin.get_topic("large")).max_message_size_in_kilobytes == 1024
+    namespace = bus.amqp.namespace
+    assert namespace.entity("large").properties == TopicProperties(max_message_bytes=1024 * 1024)
+    assert namespace.entity("small").properties == QueueProperties(max_message_bytes=2048)
+    async with (
+        ServiceBusClient.from_connection_string(bus.connection_string) as client,
+        client.get_queue_sender("small") as sender,
+    ):
+        await sender.send_messages(ServiceBusMessage(bytes(1000)))
+        with pytest.raises(MessageSizeExceededError):
+            await sender.send_messages(ServiceBusMessage(bytes(3000)))
+
+
+async def test_an_entity_that_the_broker_declared_can_be_updated_as_it_is(
+    bus: ServiceBusStandIn, admin: ServiceBusAdministrationClient
+) -> None:
+    large = QueueProperties(max_message_bytes=1024 * 1024)
+    bus.amqp.namespace.declare_queue("jobs", large)
+    bus.amqp.namespace.declare_topic("news")
+    bus.amqp.namespace.declare_subscription("news", "all")
+    await admin.update_queue(await admin.get_queue("jobs"))
+    await admin.update_topic(await admin.get_topic("news"))
+    await admin.update_subscription("news", await admin.get_subscription("news", "all"))
+    assert bus.amqp.namespace.entity("jobs").properties == large

@@ -99,7 +99,7 @@ async def test_ten_blobs_of_a_day_are_processed_once_after_the_day(
         assert host.counts["process_dataset"].invocations == 1
     claims = TableClaims(StorageConnection("Storage", azurite.connection_string))
     work = decode_work(scheduled_for(today))
-    claim = await claims.take(work, "somebody else", today)
+    claim = await claims.take(work, "somebody else")
     await claims.close()
     assert claim.done_at is not None
     assert claim.holder != "somebody else"

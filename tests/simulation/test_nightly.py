@@ -33,7 +33,7 @@ from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds
 
-FUNCTION_TIMEOUT = timedelta(minutes=10)
+FUNCTION_TIMEOUT = timedelta(minutes=5)
 POLICY = RunPolicy(parallel=2)
 DATASET = "events"
 MINUTE = timedelta(minutes=1)
@@ -80,7 +80,7 @@ class Cluster:
 
 
 class Host:
-    """One invocation of a function: it dies after ten minutes at the latest."""
+    """One invocation of a function: it dies after five minutes at the latest."""
 
     def __init__(self, world: World) -> None:
         self.world, self.started = world, world.now

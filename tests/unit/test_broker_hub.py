@@ -51,13 +51,47 @@ def numbers(partition: Partition, position: Position, limit: int = 99) -> list[i
         (Position(PositionKind.ENQUEUED_TIME, NOW + minutes(1.5)), 2),
         (Position(PositionKind.ENQUEUED_TIME, NOW + minutes(2)), 3),
         (Position(PositionKind.ENQUEUED_TIME, NOW + minutes(2), inclusive=True), 2),
-        (Position(PositionKind.SEQUENCE_NUMBER, 99), 5),
+        (Position(PositionKind.SEQUENCE_NUMBER, 4), 5),
+        (Position(PositionKind.OFFSET, 40), 5),
+        (Position(PositionKind.ENQUEUED_TIME, NOW + minutes(99)), 5),
     ],
 )
 def test_reading_begins_where_it_was_asked(
     partition: Partition, position: Position, first: int
 ) -> None:
     assert numbers(partition, position) == list(range(first, 5))
+
+
+@pytest.mark.parametrize(
+    ("position", "said"),
+    [
+        (Position(PositionKind.SEQUENCE_NUMBER, 5), "sequence number '5' .* system is '4'"),
+        (Position(PositionKind.OFFSET, 41), "offset '41' .* system is '40'"),
+        (Position(PositionKind.OFFSET, 41, inclusive=True), "offset '41' .* system is '40'"),
+    ],
+)
+def test_a_place_behind_the_end_is_refused_and_drives_nobody_out(
+    partition: Partition, position: Position, said: str
+) -> None:
+    reader, _ = partition.attach(GROUP, START, 1, NOW)
+    with pytest.raises(InvalidArgument, match=said):
+        partition.attach(GROUP, position, 2, NOW)
+    assert partition.reader_count == 1
+    assert len(partition.read(reader, 99, NOW)) == 5
+
+
+def test_the_end_stays_where_it_was_when_all_events_are_too_old(partition: Partition) -> None:
+    later = NOW + timedelta(days=2)
+    after_all = Position(PositionKind.SEQUENCE_NUMBER, 4)
+    reader, _ = partition.attach(GROUP, after_all, None, later)
+    assert reader.next_number == 5
+
+
+def test_in_an_empty_partition_every_place_is_behind_the_end() -> None:
+    empty = Partition("0", timedelta(days=1))
+    empty.attach(GROUP, START, None, NOW)
+    with pytest.raises(InvalidArgument, match="system is '-1'"):
+        empty.attach(GROUP, Position(PositionKind.SEQUENCE_NUMBER, 0), None, NOW)
 
 
 def test_a_reader_goes_on_where_it_stopped(partition: Partition) -> None:

@@ -12,10 +12,16 @@ from local.functions_host.host_json import (
     QueueOptions,
     ServiceBusOptions,
     parse_host_json,
+    read_host_json,
 )
 from local.functions_host.message_encoding import MessageEncoding
 from local.functions_host.retries import delay_seconds
 from local.functions_host.time_span import parse_time_span
+from local.system import APP_DIR
+from shared.adapters.messaging_clients import ATTEMPT_SECONDS
+from shared.messaging.flows import process_dataset
+from shared.messaging.sending import Patience
+from shared.nightly.model import RunPolicy
 
 
 def test_defaults_are_the_hosts() -> None:
@@ -143,3 +149,22 @@ def test_time_spans(text: str, expected: timedelta) -> None:
 def test_what_is_no_time_span_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time span"):
         parse_time_span(text)
+
+
+def test_a_function_ends_while_it_still_has_its_message_and_before_others_take_its_work() -> None:
+    """A message whose lock ends first is delivered again beside the function that is at it."""
+    config = read_host_json(APP_DIR)
+    seconds = config.function_timeout_seconds
+    assert seconds is not None
+    assert seconds <= config.service_bus.max_auto_lock_renewal_seconds
+    assert timedelta(seconds=2 * seconds) < process_dataset.LEASE
+    assert timedelta(seconds=2 * seconds) < RunPolicy().lease
+
+
+def test_sending_is_given_up_before_the_function_that_sends_is_ended() -> None:
+    """A function that exceeds its time takes all others of its worker with it."""
+    patience = Patience()
+    pauses = sum(patience.pause(failures) for failures in range(1, patience.failures_max))
+    seconds = read_host_json(APP_DIR).function_timeout_seconds
+    assert seconds is not None
+    assert pauses + patience.failures_max * ATTEMPT_SECONDS < seconds

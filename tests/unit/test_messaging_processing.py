@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.adapters.claims_memory import MemoryClaims, MemoryQueueReader, RecordingRecompute
-from shared.adapters.messaging_memory import MemoryLink, MemoryQueue
+from shared.adapters.messaging_memory import Fault, MemoryLink, MemoryQueue
+from shared.messaging.claims import Claim, put_off
 from shared.messaging.entities import QueueFacts, problems
 from shared.messaging.errors import (
     BadEvent,
-    ClaimTaken,
     EntitiesMisconfigured,
     FactsHidden,
     LinkFailed,
+    SendingStopped,
 )
 from shared.messaging.flows import check_queues, process_dataset
 from shared.messaging.flows.check_queues import CheckOnce
@@ -26,6 +27,7 @@ from shared.messaging.flows.send import BatchSender
 from shared.messaging.model import Message, Order
 from shared.messaging.periods import DAY, Period
 from shared.messaging.processing import Work, decode_work, schedule_processing
+from shared.messaging.sending import Patience
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -175,13 +177,15 @@ class Station:
 
     def __init__(self) -> None:
         self.now = NOON
-        self.claims = MemoryClaims()
+        self.claims = MemoryClaims(lambda: self.now)
+        self.queue = MemoryQueue()
+        self.sender = BatchSender(MemoryLink(self.queue), no_sleep, lambda: "never used")
         self.recompute = RecordingRecompute()
         self.work = decode_work(json.dumps(GOOD_WORK))
 
     async def process(self, holder: str) -> bool:
         return await process_dataset.run(
-            self.work, holder, self.claims, self.recompute, lambda: self.now, HOUR
+            self.work, holder, self.claims, self.recompute, self.sender, HOUR
         )
 
 
@@ -211,16 +215,74 @@ async def test_a_message_that_failed_before_works_when_it_comes_again() -> None:
     good, station.recompute = station.recompute, Broken()  # type: ignore[assignment]
     with pytest.raises(RuntimeError):
         await station.process("1")
-    with pytest.raises(ClaimTaken):
-        await station.process("2")
     station.recompute = good
     assert await station.process("1") is True
 
 
 async def test_who_is_silent_for_longer_than_the_lease_is_relieved() -> None:
     station = Station()
-    await station.claims.take(station.work, "1", NOON - HOUR)
+    await station.claims.take(station.work, "1")
+    station.now += HOUR
     assert await station.process("2") is True
+
+
+async def test_a_message_that_meets_a_live_claim_comes_again_when_the_claim_expires() -> None:
+    station = Station()
+    await station.claims.take(station.work, "1")
+    station.now += HOUR / 4
+    assert await station.process("2") is False
+    (later,) = station.queue.messages
+    assert (later.session_id, later.scheduled_at) == ("sales", NOON + HOUR)
+    assert isinstance(later.body, bytes)
+    assert decode_work(later.body) == station.work
+    station.now = NOON + HOUR
+    assert await station.process("3") is True
+
+
+async def test_a_message_that_comes_again_before_it_was_completed_is_replaced_once() -> None:
+    station = Station()
+    await station.claims.take(station.work, "1")
+    for _ in range(3):
+        station.now += MINUTE
+        await station.process("2")
+    assert len(station.queue.messages) == 1
+
+
+async def test_a_replacement_that_comes_too_early_is_replaced_in_its_turn() -> None:
+    """The clocks of the claims and of Service Bus differ."""
+    station = Station()
+    await station.claims.take(station.work, "1")
+    await station.process("2")
+    station.now += HOUR - timedelta(milliseconds=1)
+    await station.process("3")
+    early, later = station.queue.messages
+    assert early.message_id != later.message_id
+    assert later.scheduled_at == station.now + timedelta(seconds=5)
+
+
+def test_a_replacement_waits_for_one_lease_at_the_most() -> None:
+    """A claim written by a clock that was ahead."""
+    work = decode_work(json.dumps(GOOD_WORK))
+    ahead = Claim(work, "1", NOON + 10 * HOUR, seen_at=NOON)
+    assert put_off(ahead, "2", HOUR).scheduled_at == NOON + HOUR
+
+
+def test_the_longest_names_fit_into_the_id_of_a_replacement() -> None:
+    work = Work("x" * 80, "2026-03-01T02:00Z/PT4H48M", NOON, NOON + HOUR, 19_000_000)
+    message_id = put_off(Claim(work, "1", NOON, NOON), str(2**63), HOUR).message_id
+    assert message_id is not None
+    assert len(message_id) <= 128
+
+
+async def test_a_message_whose_replacement_cannot_be_sent_is_not_completed() -> None:
+    station = Station()
+    await station.claims.take(station.work, "1")
+    station.sender.patience = Patience(failures_max=2)
+    station.sender.link = MemoryLink(station.queue, [Fault.DROP_BEFORE] * 2)
+    with pytest.raises(SendingStopped):
+        await station.process("2")
+    assert await station.process("2") is False
+    assert len(station.queue.messages) == 1
 
 
 async def test_ten_observations_of_a_day_make_one_message() -> None:

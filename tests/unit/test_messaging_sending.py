@@ -56,7 +56,7 @@ def messages(count: int, size: int = 500) -> list[Message]:
 
 
 async def test_messages_without_an_id_get_one_so_that_they_can_be_sent_again() -> None:
-    bench = Bench([Fault.TIMEOUT_AFTER])
+    bench = Bench([Fault.DROP_AFTER])
     result = await bench.sender.send([*messages(2), Message(b"", message_id="mine")])
     ids = [message.message_id for message in bench.queue.messages]
     assert ids == ["call-0", "call-1", "mine"]
@@ -164,8 +164,8 @@ async def test_messages_that_amqp_cannot_carry_are_named_together() -> None:
 
 
 async def test_too_many_failures_in_a_row_tell_what_is_left() -> None:
-    bench = Bench([Fault.NONE, *[Fault.TIMEOUT_AFTER] * 4])
-    with pytest.raises(SendingStopped, match=r"7 message.*timed out after") as stopped:
+    bench = Bench([Fault.NONE, *[Fault.DROP_AFTER] * 4])
+    with pytest.raises(SendingStopped, match=r"7 message.*disconnected after") as stopped:
         await bench.sender.send(messages(14))
     assert stopped.value.result.sent == 7
     assert [m.message_id for m in stopped.value.unsent] == [f"call-{n}" for n in range(7, 14)]

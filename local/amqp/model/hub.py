@@ -140,10 +140,11 @@ class Partition:
             raise TooManyReceivers(
                 f"{RECEIVERS_WITHOUT_LEVEL_MAX} receivers read partition {self.id} already."
             )
+        next_number = self.resolve(position, now)
         driven_out = present if owner_level is not None else []
         for reader in driven_out:
             self._readers.remove(reader)
-        reader = Reader(group, owner_level, self.resolve(position, now))
+        reader = Reader(group, owner_level, next_number)
         self._readers.append(reader)
         return reader, driven_out
 
@@ -164,14 +165,27 @@ class Partition:
         return events
 
     def resolve(self, position: Position, now: datetime) -> int:
-        """The number of the first event to read."""
+        """The number of the first event to read. InvalidArgument for a place behind the end."""
         self.forget(now)
+        self._check_within(position)
         if position.kind is PositionKind.LATEST:
             return self._next_number
         for event in self._events:
             if _is_after(event, position):
                 return event.sequence_number
         return self._next_number
+
+    def _check_within(self, position: Position) -> None:
+        """A reader must not begin where nothing has been yet: it may mean another hub."""
+        if isinstance(position.value, datetime) or position.kind is PositionKind.LATEST:
+            return
+        last = -1 if self._last is None else _place(self._last, position.kind)
+        if position.value > last:
+            name = position.kind.value.replace("-", " ")
+            raise InvalidArgument(
+                f"The supplied {name} '{position.value}' is invalid. "
+                f"The last {name} in the system is '{last}'."
+            )
 
 
 class Hub:
@@ -212,9 +226,11 @@ class Hub:
 def _is_after(event: Event, position: Position) -> bool:
     if isinstance(position.value, datetime):
         return _beyond(event.enqueued_at, position.value, position.inclusive)
-    by_offset = position.kind is PositionKind.OFFSET
-    number = event.offset if by_offset else event.sequence_number
-    return _beyond(number, position.value, position.inclusive)
+    return _beyond(_place(event, position.kind), position.value, position.inclusive)
+
+
+def _place(event: Event, kind: PositionKind) -> int:
+    return event.offset if kind is PositionKind.OFFSET else event.sequence_number
 
 
 def _beyond(mark: Mark, bound: Mark, inclusive: bool) -> bool:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from shared.messaging.claims import Verdict, judge
-from shared.messaging.errors import ClaimTaken
-from shared.messaging.ports import ClaimStore, Recompute
+from shared.messaging.claims import Claim, Verdict, judge, put_off
+from shared.messaging.ports import ClaimStore, MessageSender, Recompute
 from shared.messaging.processing import Work
 
 log = logging.getLogger(__name__)
@@ -22,27 +20,38 @@ async def run(
     holder: str,
     claims: ClaimStore,
     recompute: Recompute,
-    now: Callable[[], datetime],
+    sender: MessageSender,
     lease: timedelta = LEASE,
 ) -> bool:
     """Answers whether it was processed now. ``holder`` is the same whenever a message comes again.
 
-    Raises ClaimTaken where somebody else is at it: the message must come again.
+    Where another message is at it, a replacement for this one is sent that comes when the other's
+    claim expires; this one can then be completed.
     """
-    claim = await claims.take(work, holder, now())
-    verdict = judge(claim, holder, now(), lease)
+    claim = await claims.take(work, holder)
+    verdict = judge(claim, holder, lease)
     if verdict is Verdict.LEAVE:
         _tell("left", work, f"was processed at {claim.done_at} for message {claim.holder}")
         return False
     if verdict is Verdict.WAIT:
-        raise ClaimTaken(f"{work.message_id}: message {claim.holder} is at it")
+        await _put_off(claim, holder, sender, lease)
+        return False
     if verdict is Verdict.TAKE_OVER:
         _tell("taken_over", work, f"message {claim.holder} has been silent since {claim.taken_at}")
-        claim = await claims.change(claim, holder, now(), done=False)
+        claim = await claims.change(claim, holder, done=False)
     await recompute.run(work)
-    await claims.change(claim, holder, now(), done=True)
+    await claims.change(claim, holder, done=True)
     _tell("processed", work, f"for message {holder}")
     return True
+
+
+async def _put_off(claim: Claim, holder: str, sender: MessageSender, lease: timedelta) -> None:
+    """A failure would bring the message back at once, until its deliveries are used up."""
+    later = put_off(claim, holder, lease)
+    await sender.send([later])
+    since = f"message {claim.holder} is at it since {claim.taken_at}"
+    again = f"message {holder} is replaced by {later.message_id}, due at {later.scheduled_at}"
+    _tell("put_off", claim.work, f"{since}; {again}")
 
 
 def _tell(action: str, work: Work, reason: str) -> None:

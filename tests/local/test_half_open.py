@@ -1,0 +1,188 @@
+"""Connections to Service Bus that a network swallows without ending them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.core.exceptions import ServiceResponseTimeoutError
+
+from local.amqp import AmqpStandIn, in_thread
+from local.amqp.administration import service_bus
+from local.amqp.model.properties import QueueProperties
+from local.azurite import Azurite
+from local.functions_host import Counts, FunctionsHost, service_bus_listener
+from shared.adapters import transport
+from shared.adapters.messaging_clients import AioClient, BlockingClient
+from shared.adapters.messaging_link import ServiceBusLink
+from shared.adapters.messaging_loading import loader
+from shared.adapters.messaging_queues import ServiceBusQueueReader
+from shared.adapters.messaging_sender import _run, batch_sender
+from shared.connections import ServiceBusConnection
+from shared.messaging.errors import LinkFailed, SendingStopped
+from shared.messaging.flows.send import BatchSender
+from shared.messaging.model import Message, Result
+from shared.messaging.sending import Patience
+from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
+from tests.local.half_open import HalfOpenProxy
+from tests.local.polling import until
+from tests.local.test_functions_host_messaging import APP, LISTENING
+
+pytestmark = LEAVES_SOCKETS_OPEN
+PORT = re.compile(r"(?<=:)\d+(?=;)")
+SECONDS = 1.0
+"""Patience with one attempt; the app has more, see ATTEMPT_SECONDS."""
+
+BOUND_SECONDS = 20.0
+"""Far longer than all attempts take, and far shorter than for ever."""
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@pytest.fixture(scope="module")
+def bus() -> Iterator[AmqpStandIn]:
+    with in_thread(AmqpStandIn()) as running:
+        running.namespace.declare_queue(
+            "jobs", QueueProperties(duplicate_window=timedelta(minutes=10))
+        )
+        yield running
+
+
+@pytest.fixture
+async def proxy(bus: AmqpStandIn) -> AsyncIterator[HalfOpenProxy]:
+    port = PORT.search(bus.connection_string)
+    assert port is not None
+    async with HalfOpenProxy(int(port[0])) as running:
+        yield running
+
+
+class Program:
+    """A program that sends by one client or the other, as the app does but for its patience."""
+
+    def __init__(self, kind: str, connection_string: str) -> None:
+        make = AioClient if kind == "aio" else BlockingClient
+        connection = ServiceBusConnection("Bus", connection_string)
+        client = make(connection, "jobs", topic=False, attempt_seconds=SECONDS)
+        patience = Patience(failures_max=3, pause_seconds=0.01)
+        link = ServiceBusLink(client, loader(now))
+        self.sender = BatchSender(link, self._sleep, lambda: "unused", patience)
+        self.blocks = kind == "blocking"
+
+    async def send(self, message_id: str) -> Result:
+        message = [Message(b"", message_id)]
+        if self.blocks:
+            return await asyncio.to_thread(lambda: _run(self.sender.send(message)))
+        return await self.sender.send(message)
+
+    async def close(self) -> None:
+        if self.blocks:
+            await asyncio.to_thread(lambda: _run(self.sender.link.close()))
+        else:
+            await self.sender.link.close()
+
+    async def _sleep(self, seconds: float) -> None:
+        if self.blocks:
+            time.sleep(seconds)  # noqa: ASYNC251 - it has a thread of its own
+        else:
+            await asyncio.sleep(seconds)
+
+
+@pytest.fixture(params=["aio", "blocking"])
+async def program(
+    request: pytest.FixtureRequest, bus: AmqpStandIn, proxy: HalfOpenProxy
+) -> AsyncIterator[Program]:
+    string = PORT.sub(str(proxy.port), bus.connection_string, count=1)
+    running = Program(request.param, string)
+    yield running
+    async with asyncio.timeout(BOUND_SECONDS):
+        await running.close()
+    del running
+    forget_open_sockets()
+
+
+async def test_a_sender_opens_another_connection_when_the_one_it_has_answers_no_more(
+    program: Program, proxy: HalfOpenProxy, bus: AmqpStandIn
+) -> None:
+    before = bus.namespace.counts("jobs", now()).active
+    await program.send(f"first of {id(program)}")
+    proxy.swallow()
+    async with asyncio.timeout(BOUND_SECONDS):
+        result = await program.send(f"second of {id(program)}")
+    assert (result.sent, result.retries, proxy.accepted) == (1, 1, 2)
+    assert bus.namespace.counts("jobs", now()).active == before + 2
+
+
+async def test_a_sender_that_gave_up_begins_with_another_connection(
+    program: Program, proxy: HalfOpenProxy
+) -> None:
+    await program.send(f"one of {id(program)}")
+    proxy.swallow()
+    patience, program.sender.patience = program.sender.patience, Patience(failures_max=1)
+    with pytest.raises(SendingStopped, match="timed out"):
+        async with asyncio.timeout(BOUND_SECONDS):
+            await program.send(f"two of {id(program)}")
+    program.sender.patience = patience
+    async with asyncio.timeout(BOUND_SECONDS):
+        assert (await program.send(f"two of {id(program)}")).resent_unknown == 0
+    assert proxy.accepted == 2
+
+
+async def test_administration_that_answers_no_more_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "READ_SECONDS", SECONDS)
+    async with service_bus() as there, HalfOpenProxy(there.administration.port) as proxy:
+        string = PORT.sub(str(proxy.port), there.administration.connection_string, count=1)
+        there.amqp.namespace.declare_queue("jobs")
+        reader = ServiceBusQueueReader(ServiceBusConnection("Bus", string))
+        assert (await reader.facts("jobs")).name == "jobs"
+        proxy.swallow(new=True)
+        with pytest.raises(ServiceResponseTimeoutError):
+            async with asyncio.timeout(BOUND_SECONDS):
+                await reader.facts("jobs")
+        await reader.close()
+
+
+async def test_a_service_that_accepts_connections_and_never_answers_is_given_up(
+    program: Program, proxy: HalfOpenProxy
+) -> None:
+    proxy.swallow(new=True)
+    with pytest.raises(LinkFailed, match="no connection"):
+        async with asyncio.timeout(BOUND_SECONDS):
+            await program.send("never")
+    assert proxy.accepted == 3
+
+
+async def test_a_receiver_of_the_local_host_opens_another_connection_when_its_own_is_silent(
+    proxy: HalfOpenProxy, bus: AmqpStandIn, azurite: Azurite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_bus_listener, "IDLE_SECONDS", 2.0)
+    monkeypatch.setattr(service_bus_listener, "PAUSE_SECONDS", 0.1)
+    soon = QueueProperties(lock_duration=timedelta(seconds=1))
+    bus.namespace.declare_queue("received", soon)
+    settings = {
+        "AzureWebJobsStorage": azurite.connection_string,
+        "Bus": PORT.sub(str(proxy.port), bus.connection_string, count=1),
+        "PlainQueue": "received",
+        **{f"AzureWebJobs.{name}.Disabled": "true" for name in LISTENING if name != "plain"},
+    }
+    connection = ServiceBusConnection("Bus", bus.connection_string)
+    sender = batch_sender(connection, "received", now)
+    try:
+        async with FunctionsHost(APP, settings=settings) as host:
+            await until(lambda: proxy.accepted == 1, BOUND_SECONDS)
+            await sender.send([Message(b"one")])
+            await until(lambda: host.counts.get("plain", Counts()).invocations == 1, BOUND_SECONDS)
+            proxy.swallow()
+            await sender.send([Message(b"two")])
+            await until(lambda: bus.namespace.counts("received", now()).active == 0, BOUND_SECONDS)
+            assert proxy.accepted == 2
+    finally:
+        await sender.link.close()
+    forget_open_sockets()

@@ -1,0 +1,174 @@
+"""Messages that meet another's claim, in the functions host, with a broker that counts tries."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+import pytest
+
+from local.amqp import VirtualClock
+from local.amqp.administration import ServiceBusStandIn, service_bus
+from local.amqp.clock import Clock, utc_now
+from local.amqp.model.entities import Counts as Messages
+from local.azurite import Azurite
+from local.functions_host import Counts, FunctionsHost
+from local.processing_queues import declare_processing_queues
+from local.system import APP_DIR, shrunk_host_json
+from shared import wiring
+from shared.adapters.claims_memory import MemoryClaims
+from shared.adapters.claims_table import TableClaims
+from shared.adapters.messaging_sender import batch_sender
+from shared.connections import ServiceBusConnection, StorageConnection
+from shared.messaging.flows.process_dataset import LEASE
+from shared.messaging.flows.send import BatchSender
+from shared.messaging.model import Message
+from shared.messaging.ports import ClaimStore
+from shared.messaging.processing import Work, processing_message
+from tests.local.polling import until
+from tests.local.test_data_sets import WITHOUT_SCALING
+
+SECONDS_MAX = 30
+DAY = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def work_on(dataset: str, late: int = 0) -> Work:
+    return Work(dataset, "2026-03-01", DAY, DAY + timedelta(days=1), late)
+
+
+@dataclass
+class World:
+    """The app in its host, with its queues."""
+
+    host: FunctionsHost
+    bus: ServiceBusStandIn
+    sender: BatchSender
+    clock: Clock
+
+    async def send(self, *works: Work) -> None:
+        messages = [processing_message(work, work.message_id, self.clock()) for work in works]
+        for message in messages:
+            await self.sender.send([message])
+
+    def messages(self, queue: str) -> Messages:
+        return self.bus.amqp.namespace.counts(queue, self.clock())
+
+    @property
+    def invocations(self) -> Counts:
+        return self.host.counts.get("process_dataset", Counts())
+
+    async def nothing_is_left(self) -> None:
+        """Neither to do, nor put off, nor dead."""
+        await until(lambda: self.messages("working") == Messages(), SECONDS_MAX)
+        assert self.messages("processing") == Messages()
+
+
+@asynccontextmanager
+async def world(
+    azurite: Azurite, monkeypatch: pytest.MonkeyPatch, clock: Clock, claims: ClaimStore
+) -> AsyncIterator[World]:
+    monkeypatch.setattr(wiring, "claims", cache(lambda: claims))
+    async with service_bus(clock=clock) as bus:
+        declare_processing_queues(bus.amqp.namespace)
+        settings = {
+            **WITHOUT_SCALING,
+            "AzureWebJobsStorage": azurite.connection_string,
+            "ServiceBusConnection": bus.connection_string,
+            "ProcessingPeriodHours": "24",
+            "TelemetryQueue": "waiting-messages",
+        }
+        sender = batch_sender(
+            ServiceBusConnection("Bus", bus.connection_string), "processing", clock
+        )
+        try:
+            host = FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json())
+            async with host:
+                yield World(host, bus, sender, clock)
+        finally:
+            await sender.link.close()
+            await wiring.close()
+
+
+async def test_a_message_that_meets_a_live_claim_is_processed_when_the_claim_expires(
+    azurite: Azurite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = VirtualClock()
+    claims = MemoryClaims(clock)
+    work, other_period = work_on("sales"), replace(work_on("sales"), label="2026-03-02")
+    await claims.take(work, "a message that was dead-lettered")
+    async with world(azurite, monkeypatch, clock, claims) as there:
+        await there.send(work, other_period)
+        await until(lambda: there.messages("processing").scheduled == 1, SECONDS_MAX)
+        await until(lambda: there.messages("working") == Messages(), SECONDS_MAX)
+        assert there.invocations == Counts(invocations=2, failures=0)
+        other = await claims.take(other_period, "somebody else")
+        assert other.done_at is not None, "a message that waits does not hold up its session"
+
+        clock.advance(LEASE - timedelta(minutes=1))
+        assert there.messages("processing").scheduled == 1
+        clock.advance(timedelta(minutes=1))
+        await until(lambda: there.invocations.invocations == 3, SECONDS_MAX)
+        await there.nothing_is_left()
+        assert there.invocations.failures == 0
+    claim = await claims.take(work, "somebody else")
+    assert claim.done_at is not None
+    assert claim.taken_at == claim.done_at == clock()
+
+
+async def test_the_same_with_a_claim_in_table_storage(
+    azurite: Azurite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A late turn, and a claim that has three seconds to live by the storage's own clock."""
+    claims = TableClaims(StorageConnection("Storage", azurite.connection_string))
+    work = work_on("orders", late=3)
+    mine = await claims.take(work, "a message that was dead-lettered")
+    aged = replace(mine, taken_at=mine.taken_at - LEASE + timedelta(seconds=3))
+    await claims._write(aged, mine.version)
+    async with world(azurite, monkeypatch, utc_now, claims) as there:
+        await there.send(work)
+        await until(lambda: there.invocations.invocations >= 2, SECONDS_MAX)
+        await there.nothing_is_left()
+        assert there.invocations == Counts(invocations=2, failures=0)
+        claim = await claims.take(work, "somebody else")
+    assert claim.done_at is not None
+    assert claim.holder not in ("somebody else", mine.holder)
+
+
+class DiesAfterSending:
+    """Sends, and then its process is gone: the message is never completed."""
+
+    def __init__(self, sender: BatchSender, deaths: int) -> None:
+        self._sender, self.link = sender, sender.link
+        self.deaths = deaths
+
+    async def send(self, messages: Sequence[Message], *order: Any) -> Any:
+        await self._sender.send(messages, *order)
+        self.deaths -= 1
+        if self.deaths >= 0:
+            raise SystemError("the process ends here")
+
+
+async def test_a_crash_after_the_replacement_was_sent_leaves_one_replacement(
+    azurite: Azurite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = VirtualClock()
+    claims = MemoryClaims(clock)
+    await claims.take(work_on("sales"), "a message that was dead-lettered")
+    make: Callable[[], BatchSender] = wiring.processing_sender.__wrapped__
+    dying = cache(lambda: DiesAfterSending(make(), deaths=3))
+    monkeypatch.setattr(wiring, "processing_sender", dying)
+    async with world(azurite, monkeypatch, clock, claims) as there:
+        await there.send(work_on("sales"))
+        await until(lambda: there.invocations.invocations == 4, SECONDS_MAX)
+        await until(lambda: there.messages("working") == Messages(), SECONDS_MAX)
+        assert there.invocations.failures == 3
+        assert there.messages("processing").scheduled == 1
+        clock.advance(LEASE)
+        await until(lambda: there.invocations.invocations == 5, SECONDS_MAX)
+        await there.nothing_is_left()
+        assert there.invocations.failures == 3
+    assert (await claims.take(work_on("sales"), "somebody else")).done_at is not None
