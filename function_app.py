@@ -3,7 +3,6 @@
 import logging
 from datetime import UTC, datetime
 from typing import List  # the worker refuses list[str] in an output
-from urllib.parse import unquote
 from uuid import uuid4
 
 import azure.functions as func
@@ -151,13 +150,15 @@ async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
 @app.route("resources/{name?}/{view?}", methods=["GET"])
 async def resources(req: func.HttpRequest) -> func.HttpResponse:
     """What is scaled, as JSON: resources, resources/NAME, …/decisions, …/history."""
-    return await _read(req)
+    from shared.dashboard import board  # noqa: PLC0415
+
+    return _response(await board.read(wiring_dashboard.board(), _request(req)))
 
 
 @app.route("trends", methods=["GET"])
 async def trends(req: func.HttpRequest) -> func.HttpResponse:
     """Event trends as the nightly job found them."""
-    return await _read(req)
+    return await _panel("trends")
 
 
 @app.route("resources/{name}/override", methods=["POST"])
@@ -195,7 +196,7 @@ async def ingest_tail(timer: func.TimerRequest) -> None:
 @ingestion.route("breakers", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
 async def breakers(req: func.HttpRequest) -> func.HttpResponse:
     """The circuit breakers, with a link to close one that is open."""
-    return await _read(req)
+    return await _panel("breakers")
 
 
 @ingestion.route("breakers/{name}", methods=["GET"], auth_level=func.AuthLevel.ANONYMOUS)
@@ -284,16 +285,14 @@ if settings.nightly.submitter:
     app.register_functions(nightly)
 
 
-async def _read(req: func.HttpRequest) -> func.HttpResponse:
+async def _panel(name: str) -> func.HttpResponse:
     from shared.dashboard import board  # noqa: PLC0415
 
-    return _response(await board.read(wiring_dashboard.board(), _request(req)))
+    return _response(await board.read_panel(wiring_dashboard.board(), name))
 
 
 def _request(request: func.HttpRequest) -> Request:
-    path = request.url.split("?")[0].split("/api/", 1)[-1]
     return Request(
-        path=unquote(path),
         query=dict(request.params),
         route=dict(request.route_params),
         headers={key.lower(): value for key, value in request.headers.items()},
