@@ -151,7 +151,7 @@ class Host:
 async def running() -> AsyncIterator[Host]:
     async with (
         FunctionsHost(APP_DIR, settings=ENVIRON, listeners={}) as host,
-        aiohttp.ClientSession() as http,
+        aiohttp.ClientSession(headers={"x-functions-key": host.keys.host}) as http,
     ):
         yield Host(host, http)
     await wiring.close()
