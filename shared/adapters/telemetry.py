@@ -19,6 +19,7 @@ from shared.autoscaling.ports import Snapshot, StateStore
 from shared.ingestion.accounting import CommitLimits
 from shared.ingestion.model import Commit, Stream
 from shared.ingestion.ports import IngestionStore, Saved, StoredMessage
+from shared.late_lines import Line, lines
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +169,8 @@ def _export(connection_string: str, authentication: str) -> None:
             **_credential(authentication),
         )
     except Exception as error:  # nobody scales worse for want of a chart
-        log.warning("[telemetry_failed] %s: %s", type(error).__name__, error)
+        text = f"{type(error).__name__}: {error}"
+        lines.write(Line(log, logging.WARNING, "telemetry_failed", text))
 
 
 def _credential(authentication: str) -> dict[str, Any]:

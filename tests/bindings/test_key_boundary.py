@@ -83,7 +83,7 @@ async def app(environ: None) -> AsyncIterator[ModuleType]:
     sys.modules.pop("function_app", None)
     yield importlib.import_module("function_app")
     sys.modules.pop("function_app", None)
-    wiring.checked.cache_clear()
+    await wiring.close()
 
 
 def shown_by_others(function: str, text: str) -> list[str]:
