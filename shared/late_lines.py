@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from shared.redaction import redacting_call
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -67,9 +69,14 @@ lines = LateLines()
 
 
 def invocation(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Around a function of the app: what waits to be said is said in its invocation."""
+    """Around a function of the app: what waits to be said is said in its invocation.
+
+    The host prints an error that leaves a function, with its traceback and all that led to it. So
+    it is redacted here, whether it comes from an adapter, from the rules or from a handler.
+    """
 
     @wraps(function)
+    @redacting_call
     async def invoked(*args: P.args, **kwargs: P.kwargs) -> T:
         lines.say_all()
         return await function(*args, **kwargs)

@@ -14,10 +14,12 @@ from shared.connections import StorageConnection
 from shared.messaging.claims import Claim
 from shared.messaging.errors import ClaimTaken
 from shared.messaging.processing import Work
+from shared.redaction import redacting
 
 TABLE_NAME = "Claims"
 
 
+@redacting
 class TableClaims:
     """See ClaimStore. ``Claim.version`` is the row's ETag."""
 

@@ -11,10 +11,12 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from shared.adapters.credentials import credential_for
 from shared.connections import ServiceBusConnection
+from shared.redaction import redacting
 
 NO_RETRY: dict[str, Any] = {"retry_total": 0}
 
 
+@redacting
 class AioSender:
     """Lets others run while it waits."""
 
@@ -39,6 +41,7 @@ class AioSender:
         await self._sender.close()
 
 
+@redacting
 class BlockingSender:
     """Blocks while it waits: its coroutines never suspend."""
 
@@ -62,6 +65,7 @@ class BlockingSender:
         self._sender.close()
 
 
+@redacting
 class AioClient:
     """Opens senders that let others run."""
 
@@ -78,6 +82,7 @@ class AioClient:
         await self._client.close()
 
 
+@redacting
 class BlockingClient:
     """Opens senders that block."""
 

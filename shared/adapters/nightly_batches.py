@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.redaction import redacted, redacting
 
 PAGE_SIZE = 100
 PAGES_MAX = 200
@@ -68,6 +69,7 @@ class BatchClient(Protocol):
     async def close(self) -> None: ...
 
 
+@redacting
 class BatchSubmitter:
     """See JobSubmitter."""
 
@@ -80,7 +82,7 @@ class BatchSubmitter:
         except BatchFailed as error:
             refused = error.status in REFUSALS
             raise (JobRefused if refused else JobUnavailable)(str(error)) from error
-        return Submission(str(batch["id"]), self._client.log_url(batch))
+        return Submission(str(batch["id"]), redacted(self._client.log_url(batch)))
 
     async def status(self, handle: str) -> JobStatus:
         try:
@@ -90,8 +92,8 @@ class BatchSubmitter:
                 return JobStatus(JobPhase.GONE)
             raise JobUnavailable(str(error)) from error
         phase = _phase(batch)
-        error_text = _error(batch) if phase is JobPhase.FAILED else ""
-        return JobStatus(phase, self._client.log_url(batch), error_text)
+        error_text = redacted(_error(batch)) if phase is JobPhase.FAILED else ""
+        return JobStatus(phase, redacted(self._client.log_url(batch)), error_text)
 
     async def cancel(self, handle: str) -> None:
         try:

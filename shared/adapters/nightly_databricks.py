@@ -21,6 +21,7 @@ from databricks.sdk.service.jobs import Run, RunLifeCycleState, RunResultState, 
 from shared.adapters.credentials import credential_for
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.redaction import redacted, redacting
 
 RESOURCE = "2ff814a6-3304-4ab8-85cb-cd0e6f879c1d/.default"
 """Azure Databricks, in every tenant."""
@@ -39,6 +40,7 @@ ENDED = (
 )
 
 
+@redacting
 class DatabricksSubmitter:
     """See JobSubmitter. ``task`` is a task of ``runs/submit`` without key and parameters.
 
@@ -146,7 +148,7 @@ def _error(client: WorkspaceClient, run: Run) -> str:
         for task in run.tasks or []:
             if task.run_id is not None and (error := client.jobs.get_run_output(task.run_id).error):
                 said = error
-    return said or f"run {run.run_id} ended badly"
+    return redacted(said) if said else f"run {run.run_id} ended badly"
 
 
 def _told(error: Exception) -> str:

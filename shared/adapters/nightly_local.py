@@ -16,6 +16,7 @@ from pathlib import Path
 from shared.adapters import nightly_local_child
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.redaction import redacted, redacting
 
 JOB = (sys.executable, "-m", "spark_jobs.event_trends")
 START_LIMIT_SECONDS = 20.0
@@ -24,6 +25,7 @@ ERROR_LINES = 20
 ERROR_BYTES = 8192
 
 
+@redacting
 class LocalSubmitter:
     """See JobSubmitter. Each run has a folder of its own; the handle is the job's token.
 
@@ -110,5 +112,5 @@ def _end_of(log: Path) -> str:
     with suppress(FileNotFoundError), log.open("rb") as file:
         file.seek(max(log.stat().st_size - ERROR_BYTES, 0))
         lines = file.read().decode("utf-8", "replace").splitlines()
-        return "\n".join(lines[-ERROR_LINES:])
+        return redacted("\n".join(lines[-ERROR_LINES:]))
     return ""
