@@ -3,7 +3,6 @@
 import logging
 from datetime import UTC, datetime
 from typing import List  # the worker refuses list[str] in an output
-from urllib.parse import unquote
 from uuid import uuid4
 
 import azure.functions as func
@@ -21,6 +20,7 @@ from shared.autoscaling.flows.poison import PoisonMessage
 from shared.exchange import Reply, Request
 from shared.ingestion.delivery import delivered
 from shared.ingestion.flows import breaker_http, dead_letters_http, ingest
+from shared.late_lines import invocation, lines
 from shared.messaging import arrivals, processing
 from shared.messaging import flows as messaging
 from shared.nightly.flows import night
@@ -33,6 +33,7 @@ app = func.FunctionApp()
 data_sets = func.Blueprint()  # type: ignore[no-untyped-call]
 ingestion = func.Blueprint()  # type: ignore[no-untyped-call]
 nightly = func.Blueprint()  # type: ignore[no-untyped-call]
+lines.hold()  # no invocation runs yet
 settings = wiring.settings()  # wrong settings or rules stop the app here, every problem named
 wiring.warn()
 logging.getLogger("azure").setLevel(logging.WARNING)
@@ -40,6 +41,7 @@ logging.getLogger("azure").setLevel(logging.WARNING)
 
 @app.timer_trigger(arg_name="timer", schedule=settings.metric_collector_schedule)
 @app.queue_output(arg_name="metrics", queue_name="metrics", connection=STORAGE)
+@invocation
 async def metric_collector(timer: func.TimerRequest, metrics: func.Out[List[str]]) -> None:
     """Read every source; one message per metric that answered."""
     collection = await flows.metric_collector.run(
@@ -50,6 +52,7 @@ async def metric_collector(timer: func.TimerRequest, metrics: func.Out[List[str]
 
 @app.queue_trigger(arg_name="message", queue_name="metrics", connection=STORAGE)
 @app.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
+@invocation
 async def scaling_logic(message: func.QueueMessage, actions: func.Out[str]) -> None:
     """Merge one sample, decide, and order another capacity where the rule wants one."""
     metric = messages.decode_metric(_text(message))
@@ -59,6 +62,7 @@ async def scaling_logic(message: func.QueueMessage, actions: func.Out[str]) -> N
 
 
 @app.queue_trigger(arg_name="message", queue_name="actions", connection=STORAGE)
+@invocation
 async def scaler(message: func.QueueMessage) -> None:
     """Set the capacity of the plan and confirm it."""
     action = messages.decode_action(_text(message))
@@ -69,6 +73,7 @@ async def scaler(message: func.QueueMessage) -> None:
 
 @app.timer_trigger(arg_name="timer", schedule=settings.reconciler_schedule)
 @app.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
+@invocation
 async def reconciler(timer: func.TimerRequest, actions: func.Out[List[str]]) -> None:
     """Send again what got lost between decision and plan; notice changes made by hand."""
     again = await flows.reconciler.run(
@@ -82,12 +87,14 @@ async def reconciler(timer: func.TimerRequest, actions: func.Out[List[str]]) -> 
 
 
 @app.queue_trigger(arg_name="message", queue_name="metrics-poison", connection=STORAGE)
+@invocation
 async def metrics_poison(message: func.QueueMessage) -> None:
     """Write down a metric that could not be processed, and why."""
     await flows.poison.run_metric(_poison("metrics", message), wiring.resources(), wiring.store())
 
 
 @app.queue_trigger(arg_name="message", queue_name="actions-poison", connection=STORAGE)
+@invocation
 async def actions_poison(message: func.QueueMessage) -> None:
     """Write down an action that could not be carried out, and free its resource."""
     await flows.poison.run_action(
@@ -96,6 +103,7 @@ async def actions_poison(message: func.QueueMessage) -> None:
 
 
 @app.timer_trigger(arg_name="timer", schedule=settings.log_retention_schedule)
+@invocation
 async def log_retention(timer: func.TimerRequest) -> None:
     """Delete decisions older than the settings say."""
     await flows.retention.run(wiring.resources(), wiring.store(), settings.decision_log_days)
@@ -104,6 +112,7 @@ async def log_retention(timer: func.TimerRequest) -> None:
 @data_sets.queue_trigger(
     arg_name="message", queue_name=settings.telemetry_queue, connection=STORAGE
 )
+@invocation
 async def telemetry_arrived(message: func.QueueMessage) -> None:
     """A blob of telemetry came: schedule the processing of its data set, once for each period."""
     arrival = arrivals.decode_arrival(_text(message))
@@ -118,6 +127,7 @@ async def telemetry_arrived(message: func.QueueMessage) -> None:
     connection=SERVICE_BUS,
     is_sessions_enabled=True,
 )
+@invocation
 async def process_dataset(message: func.ServiceBusMessage) -> None:
     """Process a data set for a period that is over, unless that is done."""
     work, holder = processing.decode_work(message.get_body()), str(message.sequence_number)
@@ -129,18 +139,21 @@ async def process_dataset(message: func.ServiceBusMessage) -> None:
 @data_sets.queue_trigger(
     arg_name="message", queue_name=f"{settings.telemetry_queue}-poison", connection=STORAGE
 )
+@invocation
 async def telemetry_poison(message: func.QueueMessage) -> None:
     """Say what is wrong with an event."""
     messaging.poison.run(_text(message), message.id or "by-hand")
 
 
 @app.timer_trigger(arg_name="timer", schedule=settings.notifications.schedule)
+@invocation
 async def notifier(timer: func.TimerRequest) -> None:
     """Tell people what happened and what lasts."""
     await wiring_notifications.notify()
 
 
 @app.route("dashboard", methods=["GET"])
+@invocation
 async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
     """The page."""
     from shared.dashboard.page import page  # noqa: PLC0415  for who looks at it only
@@ -149,18 +162,23 @@ async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
 
 
 @app.route("resources/{name?}/{view?}", methods=["GET"])
+@invocation
 async def resources(req: func.HttpRequest) -> func.HttpResponse:
     """What is scaled, as JSON: resources, resources/NAME, …/decisions, …/history."""
-    return await _read(req)
+    from shared.dashboard import board  # noqa: PLC0415
+
+    return _response(await board.read(wiring_dashboard.board(), _request(req)))
 
 
 @app.route("trends", methods=["GET"])
+@invocation
 async def trends(req: func.HttpRequest) -> func.HttpResponse:
     """Event trends as the nightly job found them."""
-    return await _read(req)
+    return await _panel("trends")
 
 
 @app.route("resources/{name}/override", methods=["POST"])
+@invocation
 async def override(req: func.HttpRequest) -> func.HttpResponse:
     """Put in a word over the rules, or take it back."""
     from shared.dashboard import board  # noqa: PLC0415
@@ -178,6 +196,7 @@ async def override(req: func.HttpRequest) -> func.HttpResponse:
     data_type=func.DataType.BINARY,
 )
 @ingestion.retry(strategy="fixed_delay", max_retry_count="-1", delay_interval="00:00:05")
+@invocation
 async def metric_ingest(events: List[func.EventHubEvent]) -> None:
     """Account for a batch. A failure holds the partition: without the retries it would be lost."""
     batch = delivered([event.get_body() for event in events], events[0].metadata)
@@ -185,6 +204,7 @@ async def metric_ingest(events: List[func.EventHubEvent]) -> None:
 
 
 @ingestion.timer_trigger(arg_name="timer", schedule=settings.ingestion.tail_schedule)
+@invocation
 async def ingest_tail(timer: func.TimerRequest) -> None:
     """Find what nobody delivered, send what an instance left behind, remove what is old."""
     await wiring_ingestion.keeper().run()
@@ -193,30 +213,35 @@ async def ingest_tail(timer: func.TimerRequest) -> None:
 
 
 @ingestion.route("breakers", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
+@invocation
 async def breakers(req: func.HttpRequest) -> func.HttpResponse:
     """The circuit breakers, with a link to close one that is open."""
-    return await _read(req)
+    return await _panel("breakers")
 
 
 @ingestion.route("breakers/{name}", methods=["GET"], auth_level=func.AuthLevel.ANONYMOUS)
+@invocation
 async def breaker_page(req: func.HttpRequest) -> func.HttpResponse:
     """The state of the breaker, for who holds a link."""
     return _response(await breaker_http.show(_request(req), wiring_ingestion.attendant()))
 
 
 @ingestion.route("breakers/{name}/close", methods=["POST"], auth_level=func.AuthLevel.ANONYMOUS)
+@invocation
 async def breaker_close(req: func.HttpRequest) -> func.HttpResponse:
     """Close the breaker, by the token of a link."""
     return _response(await breaker_http.close(_request(req), wiring_ingestion.attendant()))
 
 
 @ingestion.route("breakers/{name}/status", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
+@invocation
 async def breaker_status(req: func.HttpRequest) -> func.HttpResponse:
     """The state of the breaker and a new link, for who has a key of the app."""
     return _response(await breaker_http.status(_request(req), wiring_ingestion.attendant()))
 
 
 @ingestion.route("breakers/{name}/isolate", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
+@invocation
 async def breaker_isolate(req: func.HttpRequest) -> func.HttpResponse:
     """Stop the consumption of events until a person closes the breaker."""
     return _response(await breaker_http.isolate(_request(req), wiring_ingestion.attendant()))
@@ -224,6 +249,7 @@ async def breaker_isolate(req: func.HttpRequest) -> func.HttpResponse:
 
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.schedule)
 @nightly.retry(strategy="fixed_delay", max_retry_count="5", delay_interval="00:05:00")
+@invocation
 async def nightly_trends(timer: func.TimerRequest) -> None:
     """Ask for yesterday's trends, and for those of days with late data; start what can start."""
     found = settings.nightly
@@ -239,12 +265,14 @@ async def nightly_trends(timer: func.TimerRequest) -> None:
 
 
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.runs_schedule)
+@invocation
 async def trend_runs(timer: func.TimerRequest) -> None:
     """Look at the runs: start what is asked for, try again, stop what is stuck, tell who fails."""
     await wiring_nightly.settler().run_all(settings.nightly.datasets)
 
 
 @ingestion.route("dead-letters", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
+@invocation
 async def dead_letters(req: func.HttpRequest) -> func.HttpResponse:
     """The events that failed, for who has a key of the app."""
     return _response(await dead_letters_http.listing(_request(req), wiring_ingestion.desk()))
@@ -253,6 +281,7 @@ async def dead_letters(req: func.HttpRequest) -> func.HttpResponse:
 @ingestion.route(
     "dead-letters/{partition}/{sequence}", methods=["GET"], auth_level=func.AuthLevel.FUNCTION
 )
+@invocation
 async def dead_letter(req: func.HttpRequest) -> func.HttpResponse:
     """One of them, with its error and body."""
     return _response(await dead_letters_http.show(_request(req), wiring_ingestion.desk()))
@@ -263,12 +292,14 @@ async def dead_letter(req: func.HttpRequest) -> func.HttpResponse:
     methods=["POST"],
     auth_level=func.AuthLevel.FUNCTION,
 )
+@invocation
 async def dead_letter_redrive(req: func.HttpRequest) -> func.HttpResponse:
     """Put one into the pipeline again, exactly once."""
     return _response(await dead_letters_http.redrive(_request(req), wiring_ingestion.desk()))
 
 
 @ingestion.route("dead-letters/purge", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
+@invocation
 async def dead_letters_purge(req: func.HttpRequest) -> func.HttpResponse:
     """Give up for good what failed long ago."""
     return _response(await dead_letters_http.purging(_request(req), wiring_ingestion.desk()))
@@ -284,16 +315,14 @@ if settings.nightly.submitter:
     app.register_functions(nightly)
 
 
-async def _read(req: func.HttpRequest) -> func.HttpResponse:
+async def _panel(name: str) -> func.HttpResponse:
     from shared.dashboard import board  # noqa: PLC0415
 
-    return _response(await board.read(wiring_dashboard.board(), _request(req)))
+    return _response(await board.read_panel(wiring_dashboard.board(), name))
 
 
 def _request(request: func.HttpRequest) -> Request:
-    path = request.url.split("?")[0].split("/api/", 1)[-1]
     return Request(
-        path=unquote(path),
         query=dict(request.params),
         route=dict(request.route_params),
         headers={key.lower(): value for key, value in request.headers.items()},

@@ -19,6 +19,7 @@ from local.amqp.model.properties import HubProperties
 from local.azurite import Azurite
 from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, read_host_json
+from local.functions_host.services import HostOptions
 from local.night import Night, going_on
 from local.night import planned as planned_night
 from local.processing_queues import declare_processing_queues
@@ -41,6 +42,9 @@ CONFLICT_PROBABILITY = 0.1
 
 IDLE_POLL_SECONDS = 0.1
 LOG_LINES_MAX = 1_000_000
+KEYS_FILE = "master_key"
+"""Beside the settings of the run; kept after it, so that an open page goes on working."""
+
 POISON_QUEUES = ("metrics-poison", "actions-poison")
 
 
@@ -89,6 +93,11 @@ class LocalSystem:
     queues: QueueServiceClient
     source_failures: SourceFailures
     night: Night | None
+
+    @property
+    def page(self) -> str:
+        """The page's address, with a key that opens it and every function that it calls."""
+        return f"{self.host.url}/api/dashboard?code={self.host.keys.host}" if self.host else ""
 
     @property
     def ended(self) -> bool:
@@ -169,7 +178,10 @@ async def local_system(
         stack.enter_context(running_settings_file(settings, settings_file))
         if with_host:
             stack.push_async_callback(wiring.close)
-            host = FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json())
+            options = HostOptions(keys_file=settings_file.parent / KEYS_FILE)
+            host = FunctionsHost(
+                APP_DIR, settings=settings, config=shrunk_host_json(), options=options
+            )
             await stack.enter_async_context(host)
         else:
             stack.enter_context(local_settings_file(settings))

@@ -72,13 +72,9 @@ def draw(
             if system.night
             else []
         ),
-        Text(_page(system), style="bold"),
+        Text(f"page: {system.page}" if system.page else "", style="bold"),
         Text(FOOTER, style="dim"),
     )
-
-
-def _page(system: LocalSystem) -> str:
-    return f"page: {system.host.url}/api/dashboard" if system.host else ""
 
 
 def _night(night: Night) -> RenderableType:

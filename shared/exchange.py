@@ -22,9 +22,12 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``path`` without the route prefix, ``route`` the names in it; header names in lower case."""
+    """``route`` has the parameters of the function's route; header names are in lower case.
 
-    path: str = ""
+    The address is left out on purpose: which function was asked is the host's decision, which
+    also checked its key. Whoever decides by the address again lets one key open another function.
+    """
+
     query: Mapping[str, str] = field(default_factory=lambda: NONE)
     route: Mapping[str, str] = field(default_factory=lambda: NONE)
     headers: Mapping[str, str] = field(default_factory=lambda: NONE)

@@ -17,6 +17,7 @@ from shared.connections import (
     storage_connection,
 )
 from shared.names import NAME, UUID
+from shared.redaction import redacted
 from shared.settings_ingestion import IngestionSettings, read_ingestion
 from shared.settings_nightly import NightlySettings, read_nightly
 from shared.settings_notifications import NotificationSettings, read_notifications
@@ -216,4 +217,4 @@ def parse(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[str]
             f"MaximumCapacity = {settings.maximum_capacity}: must be at least MinimumCapacity = "
             f"{settings.minimum_capacity}"
         )
-    return settings, reader.problems
+    return settings, [redacted(problem) for problem in reader.problems]

@@ -40,17 +40,17 @@ class NightlySettings:
     """``submitter`` is empty where no job is set up; the rest is then not looked at."""
 
     submitter: Submitter
-    endpoint: str
+    endpoint: str = field(repr=False)
     """A folder where the submitter is ``local``."""
 
-    request: Mapping[str, Any]
+    request: Mapping[str, Any] = field(repr=False)
     """What the submitter is sent besides name and arguments, in its own words."""
 
     user: str
     password: str = field(repr=False)
     input: str
     output: str
-    arguments: tuple[str, ...]
+    arguments: tuple[str, ...] = field(repr=False)
     datasets: tuple[str, ...]
     late_days: int
     schedule: str
@@ -147,7 +147,7 @@ def _arguments(reader: Reader) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        reader.problems.append(f"TrendsArguments = {text!r}: {error}")
+        reader.problems.append(f"TrendsArguments: {error}")  # an argument may be a secret
         return ()
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from croniter import croniter
 
 from shared.declared import SETTINGS, Bounds
+from shared.redaction import redacted
 
 Number = TypeVar("Number", int, float)
 INTERVAL = re.compile(r"(\d+\.)?\d{1,2}:[0-5]\d:[0-5]\d")
@@ -18,7 +19,7 @@ class SettingsError(Exception):
     """The app cannot start: the settings or scaling_rules.py are wrong."""
 
     def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(redacted(problem) for problem in problems)
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
         super().__init__(f"{len(self.problems)} problem(s) in settings and rules:\n{lines}")
 

@@ -16,6 +16,7 @@ from shared import wiring_checks
 from shared import wiring_ingestion_state as ingestion_state
 from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.model import Resource
+from shared.late_lines import Line, lines
 from shared.messaging.periods import Period
 from shared.settings import Settings
 from shared.wiring_checks import PROCESSING_CONNECTION, checked
@@ -51,7 +52,7 @@ def warnings() -> tuple[str, ...]:
 def warn() -> None:
     """The same into the log."""
     for warning in warnings():
-        log.warning("[setting_unknown] %s", warning, extra={"action": "setting_unknown"})
+        lines.write(Line(log, logging.WARNING, "setting_unknown", warning))
 
 
 @cache
@@ -175,6 +176,7 @@ def timing() -> ActionTiming:
 
 async def close() -> None:
     """Close what was opened and forget the settings, so that another app can start here."""
+    lines.release()
     if processing_sender.cache_info().currsize:
         await processing_sender().link.close()
     processing_sender.cache_clear()

@@ -30,6 +30,7 @@ from shared.ingestion.flows.settle import side_by_side
 from shared.ingestion.flows.tail import TailWatch
 from shared.ingestion.model import Stream
 from shared.ingestion.readings import Interests, Wanted
+from shared.redaction import redacting_call
 from shared.settings_ingestion import BreakerSettings, IngestionSettings
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
         writer=writer,
         store=_measured(state.store()),
         hub=hub(),
-        handle=handle,
+        handle=redacting_call(handle),  # a user may have written it
         retry=retry(),
         together=side_by_side(LANES_MAX),
         new_txid=partial(token_hex, 16),

@@ -11,10 +11,22 @@ var metricsPublisher = '3913510d-42f4-4e42-8a64-420c390055eb'
 var exported = ['AppEvents', 'AppRequests', 'AppDependencies', 'AppTraces']
 
 // The functions' log lines begin with what was done: [poison], [decided].
+// All but one wait for something that is written. An app whose settings are refused runs no function
+// and writes nothing, so that one counts what is there and gives a row where it counted none.
 var alerts = [
+  {
+    name: 'nothing-runs'
+    description: 'No metric was collected for a quarter of an hour: nothing is scaled. Are the settings refused?'
+    scope: 'component'
+    query: 'requests | where name == "metric_collector" | summarize runs = count() | where runs == 0'
+    minutes: 15
+    above: 0
+    severity: 1
+  }
   {
     name: 'poison'
     description: 'A message could not be processed. The line and the decision log say why.'
+    scope: 'workspace'
     query: 'AppTraces | where Message startswith "[poison]"'
     minutes: 5
     above: 0
@@ -23,6 +35,7 @@ var alerts = [
   {
     name: 'events-gone'
     description: 'Events are gone from the hub before they were taken in. The line says which.'
+    scope: 'workspace'
     query: 'AppTraces | where Message startswith "[gap]"'
     minutes: 5
     above: 0
@@ -31,6 +44,7 @@ var alerts = [
   {
     name: 'breaker-opened'
     description: 'Too many events failed, and none are taken in until somebody or a probe closes it.'
+    scope: 'workspace'
     query: 'AppTraces | where Message startswith "[breaker_opened]"'
     minutes: 5
     above: 0
@@ -39,6 +53,7 @@ var alerts = [
   {
     name: 'failures'
     description: 'Functions fail: see the exceptions of these operations.'
+    scope: 'workspace'
     query: 'AppRequests | where Success == false'
     minutes: 15
     above: 5
@@ -47,6 +62,7 @@ var alerts = [
   {
     name: 'at-maximum'
     description: 'The rules want more instances than the maximum allows, for half an hour.'
+    scope: 'workspace'
     query: 'AppTraces | where Message startswith "[decided]" and Message contains "maximum is"'
     minutes: 30
     above: 60
@@ -123,7 +139,9 @@ resource rules 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [
       description: alert.description
       severity: alert.severity
       enabled: true
-      scopes: [workspace.id]
+      // A table of the workspace comes into being with its first row; a component has all from the start.
+      scopes: [alert.scope == 'component' ? insights.id : workspace.id]
+      skipQueryValidation: true
       evaluationFrequency: 'PT5M'
       windowSize: 'PT${alert.minutes}M'
       criteria: {

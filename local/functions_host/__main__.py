@@ -18,6 +18,7 @@ from local.functions_host.logs import configure_logging
 from local.functions_host.services import HostOptions
 
 DEFAULT_PORT = 7071
+KEYS_FILE = Path(".local") / "master_key"
 _THREAD_END_SECONDS = 1.0
 
 
@@ -26,8 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     configure_logging(options.log)
     try:
-        host_options = HostOptions(options.port, drain_seconds=options.drain_seconds)
-        asyncio.run(_run(FunctionsHost(options.app, options=host_options)))
+        host_options = HostOptions(
+            options.port, drain_seconds=options.drain_seconds, keys_file=options.keys
+        )
+        asyncio.run(_run(FunctionsHost(options.app, options=host_options), options.keys))
     except HostStartFailed as error:
         print(error, file=sys.stderr)
         return 1
@@ -41,6 +44,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 takes a free one")
     parser.add_argument("--log", type=Path, help="log file (default: standard error)")
     parser.add_argument(
+        "--keys", type=Path, default=KEYS_FILE, help="file of the master key (default: %(default)s)"
+    )
+    parser.add_argument(
         "--drain-seconds",
         type=float,
         default=HostOptions().drain_seconds,
@@ -49,7 +55,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-async def _run(host: FunctionsHost) -> None:
+async def _run(host: FunctionsHost, keys_file: Path) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         # Windows' event loop has none; there Ctrl-C ends the process.
@@ -58,6 +64,8 @@ async def _run(host: FunctionsHost) -> None:
     await host.start()
     try:
         _print_functions(host)
+        _print_keys(host, keys_file)
+        print(f"Functions host listening on {host.url} (Ctrl-C stops)", flush=True)
         await stop.wait()
     finally:
         await host.stop()
@@ -69,7 +77,11 @@ def _print_functions(host: FunctionsHost) -> None:
     for function in host.functions:
         if function.trigger.kind != HTTP_TRIGGER:
             print(f"  {function.name}: {function.trigger.text('type')}")
-    print(f"Functions host listening on {host.url} (Ctrl-C stops)", flush=True)
+
+
+def _print_keys(host: FunctionsHost, keys_file: Path) -> None:
+    print(f"Every function: ?code={host.keys.host} or the header x-functions-key")
+    print(f"/admin: the key in {keys_file}")
 
 
 def _end_threads() -> None:

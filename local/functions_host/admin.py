@@ -1,4 +1,7 @@
-"""The admin endpoints that are of use locally: run a function by hand, ask for the host's state."""
+"""The admin endpoints that are of use locally: run a function by hand, ask for the host's state.
+
+Both need the master key.
+"""
 
 import asyncio
 import json
@@ -6,8 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from local.functions_host.functions import Function
+from local.functions_host.doors import given_key
+from local.functions_host.functions import Function, Level
 from local.functions_host.manual import manual_invocation
 from local.functions_host.services import Services
 
@@ -22,14 +27,25 @@ class Admin:
 
     def add_routes(self, app: web.Application) -> None:
         """Add the endpoints to the host's server."""
-        app.router.add_post("/admin/functions/{name}", self._run)
-        app.router.add_get("/admin/host/status", self._status)
+        app.router.add_post("/admin/functions/{name}", self._for_masters(self._run))
+        app.router.add_get("/admin/host/status", self._for_masters(self._status))
 
     async def finish(self) -> None:
         """Wait for the functions that were run by hand."""
         await asyncio.gather(*self._running)
 
+    def _for_masters(self, handler: Handler) -> Handler:
+        async def checked(request: web.Request) -> web.StreamResponse:
+            key = given_key(request.headers, request.query)
+            if not self._services.keys.opens(Level.ADMIN, "", key):
+                return web.Response(status=401)
+            return await handler(request)
+
+        return checked
+
     async def _run(self, request: web.Request) -> web.Response:
+        if request.content_type != "application/json":
+            return web.Response(status=415, text="content-type: application/json is needed")
         function = self._functions.get(request.match_info["name"].lower())
         if function is None:
             return web.Response(status=404)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 
 from local.functions_host.app_settings import AppSettings
@@ -17,6 +18,14 @@ EVENT_HUB_TRIGGER = "eventhubtrigger"
 SERVICE_BUS_TRIGGER = "servicebustrigger"
 FIXED_DELAY = "fixed_delay"
 EXPONENTIAL_BACKOFF = "exponential_backoff"
+
+
+class Level(StrEnum):
+    """Which keys open an HTTP function: none is needed, its own, or the master key."""
+
+    ANONYMOUS = "anonymous"
+    FUNCTION = "function"
+    ADMIN = "admin"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from local.functions_host.functions import Function, read_functions
 from local.functions_host.host_json import HostConfig, read_host_json
 from local.functions_host.http_server import ADDRESS, Endpoint, HttpServer
 from local.functions_host.invoker import InvocationResult, Invoker
+from local.functions_host.keys import Keys, new_keys, read_keys
 from local.functions_host.listeners import LISTENERS, create_listeners
 from local.functions_host.logs import log_event
 from local.functions_host.manual import manual_invocation
@@ -73,6 +74,12 @@ class FunctionsHost:
         return f"http://{ADDRESS}:{self._http.port}"
 
     @property
+    def keys(self) -> Keys:
+        """What opens its HTTP functions and /admin."""
+        assert self._services is not None, "the host is not started"
+        return self._services.keys
+
+    @property
     def counts(self) -> Mapping[str, Counts]:
         """Ended invocations by function; a function that never ran is absent."""
         return self._services.invoker.counts if self._services else {}
@@ -125,7 +132,9 @@ class FunctionsHost:
     def _create_services(self, settings: AppSettings, config: HostConfig) -> Services:
         outputs = Outputs(settings, config.queues.message_encoding, self._queues)
         invoker = Invoker(self._worker, outputs, config.function_timeout_seconds)
-        return Services(settings, config, self._options, invoker, self._queues)
+        path = self._options.keys_file
+        keys = read_keys(path) if path else new_keys()
+        return Services(settings, config, self._options, invoker, self._queues, keys)
 
     async def _drain(self, stops: Sequence[Awaitable[None]]) -> None:
         tasks = [asyncio.ensure_future(each) for each in stops]

@@ -1,6 +1,7 @@
 """The HTTP trigger and the admin endpoints, on one loopback server.
 
-Like `func start`, it lets every caller in: keys (auth levels function and admin) are not checked.
+It checks keys as the real host does. Before that it refuses requests that a page of another site
+makes a browser of this machine send (`doors`).
 """
 
 import logging
@@ -9,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from multidict import CIMultiDict, MultiMapping
 
 from local.functions_host.admin import Admin
+from local.functions_host.doors import given_key, refusal
 from local.functions_host.errors import HostStartFailed
-from local.functions_host.functions import HTTP_TRIGGER, Function
+from local.functions_host.functions import HTTP_TRIGGER, Function, Level
 from local.functions_host.logs import log_event
 from local.functions_host.routes import Route, compile_route
 from local.functions_host.services import Services
@@ -30,6 +33,7 @@ class Endpoint:
     function: Function
     route: Route
     methods: frozenset[str]
+    level: Level
 
     @property
     def description(self) -> str:
@@ -55,7 +59,7 @@ class HttpServer:
 
     async def start(self) -> None:
         """Listen on the loopback address."""
-        app = web.Application(client_max_size=_BODY_LIMIT_BYTES)
+        app = web.Application(client_max_size=_BODY_LIMIT_BYTES, middlewares=[self._guard])
         self._admin.add_routes(app)
         app.router.add_route("*", "/{path:.*}", self._handle)
         drain_seconds = self._services.options.drain_seconds
@@ -74,14 +78,30 @@ class HttpServer:
             await self._runner.cleanup()
         await self._admin.finish()
 
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        refused = refusal(request.headers, self.port)
+        if refused:
+            log_event(logging.WARNING, "request_refused", f"{request.method} refused: {refused}")
+            return web.Response(status=403, text=refused)
+        return await handler(request)
+
     async def _handle(self, request: web.Request) -> web.Response:
         for endpoint in self._endpoints:
             if endpoint.methods and request.method not in endpoint.methods:
                 continue
             parameters = endpoint.route.match(request.rel_url.raw_path)
             if parameters is not None:
-                return await self._invoke(endpoint.function, request, parameters)
+                return await self._answer(endpoint, request, parameters)
         return web.Response(status=404)
+
+    async def _answer(
+        self, endpoint: Endpoint, request: web.Request, parameters: Mapping[str, str]
+    ) -> web.Response:
+        key = given_key(request.headers, request.query)
+        if not self._services.keys.opens(endpoint.level, endpoint.function.name, key):
+            return web.Response(status=401)  # with an empty body, as the real host answers
+        return await self._invoke(endpoint.function, request, parameters)
 
     async def _invoke(
         self, function: Function, request: web.Request, parameters: Mapping[str, str]
@@ -96,8 +116,6 @@ def read_endpoints(functions: Sequence[Function], route_prefix: str) -> Sequence
     """The endpoints of the HTTP-triggered functions, the most literal route first."""
     found = [each for each in functions if each.trigger.kind == HTTP_TRIGGER]
     endpoints = [_endpoint(each, route_prefix) for each in found]
-    if found:
-        log_event(logging.INFO, "keys_not_checked", "HTTP keys are not checked locally")
     return sorted(endpoints, key=lambda endpoint: endpoint.route.rank)
 
 
@@ -106,9 +124,10 @@ def _endpoint(function: Function, route_prefix: str) -> Endpoint:
     methods = function.trigger.properties.get("methods") or ()
     try:
         route = compile_route(route_prefix, template)
+        level = Level(function.trigger.text("authLevel", Level.FUNCTION).lower())
     except ValueError as error:
         raise HostStartFailed(f"function {function.name}: {error}") from error
-    return Endpoint(function, route, frozenset(str(each).upper() for each in methods))
+    return Endpoint(function, route, frozenset(str(each).upper() for each in methods), level)
 
 
 async def _request_datum(request: web.Request, parameters: Mapping[str, str]) -> Any:

@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
 
 from local.functions_host.app_settings import AppSettings
 from local.functions_host.functions import Function
 from local.functions_host.host_json import HostConfig
 from local.functions_host.invoker import Invoker
+from local.functions_host.keys import Keys
 from local.functions_host.storage_queues import StorageQueues
 
 
@@ -24,6 +26,7 @@ class HostOptions:
     port: int = 0  # 0: a free one
     lease_seconds: int = 600  # a message being processed stays invisible; renewed at half time
     drain_seconds: float = 10.0  # running invocations may take this long to end at a stop
+    keys_file: Path | None = None  # None: keys that end with the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Services:
     options: HostOptions
     invoker: Invoker
     queues: StorageQueues
+    keys: Keys
     now: Callable[[], datetime] = utc_now
 
 

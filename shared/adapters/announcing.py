@@ -8,10 +8,12 @@ from shared.ingestion.announcement import announcement
 from shared.ingestion.breaker import Breaker
 from shared.ingestion.errors import AnnouncementFailed
 from shared.notifications.ports import Herald, NotSent
+from shared.redaction import redacting
 
 LinkOf = Callable[[Breaker], str]
 
 
+@redacting
 class HeraldAnnouncer:
     """See Announcer."""
 

@@ -15,6 +15,7 @@ from shared.adapters.credentials import credential_for
 from shared.adapters.transport import server_time, transport_for
 from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
 from shared.autoscaling.model import AppServicePlan, MetricValue
+from shared.redaction import redacting
 from shared.settings import Settings
 
 DETAIL_LENGTH_MAX = 300
@@ -24,6 +25,7 @@ TURNED_AWAY = (409, 429)
 """Not now, and nothing was changed; after any other failure nobody knows."""
 
 
+@redacting
 class AppServiceControl:
     """Reads and sets ``sku.capacity`` of plans, each named exactly.
 

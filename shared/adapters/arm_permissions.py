@@ -21,11 +21,13 @@ from shared.adapters.transport import transport_for
 from shared.autoscaling.errors import CapacityRefused
 from shared.autoscaling.model import AppServicePlan
 from shared.autoscaling.permissions import grants, lacking
+from shared.redaction import redacting
 
 API_VERSION = "2022-04-01"
 FORBIDDEN = 403
 
 
+@redacting
 class ArmPermissions:
     """See Permissions. Listing them is a permission too, which scaling does not need."""
 

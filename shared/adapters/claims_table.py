@@ -16,6 +16,7 @@ from shared.connections import StorageConnection
 from shared.messaging.claims import Claim
 from shared.messaging.errors import ClaimTaken
 from shared.messaging.processing import Work
+from shared.redaction import redacting
 
 TABLE_NAME = "Claims"
 TAKES_MAX = 3
@@ -23,6 +24,7 @@ TAKES_MAX = 3
 once, not again and again."""
 
 
+@redacting
 class TableClaims:
     """See ClaimStore. ``Claim.version`` is the row's ETag."""
 

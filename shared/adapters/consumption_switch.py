@@ -18,12 +18,14 @@ from shared.adapters.transport import transport_for
 from shared.ingestion.breaker import Breaker
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.ports import Announcer, ConsumptionSwitch
+from shared.redaction import redacting
 
 log = logging.getLogger(__name__)
 
 TRIES_MAX = 5
 
 
+@redacting
 class AppSettingSwitch:
     """Sets ``AzureWebJobs.<function>.Disabled`` of one Function App, or takes it away."""
 
@@ -74,6 +76,7 @@ def merged(settings: Mapping[str, str], key: str, *, on: bool) -> dict[str, str]
     return others if on else {**others, key: "true"}
 
 
+@redacting
 class SwitchingAnnouncer:
     """Tells of an opening, then stops the delivery: the stop restarts whoever would tell.
 

@@ -12,8 +12,10 @@ from shared.ingestion.model import message_id
 from shared.ingestion.ports import StoredDeadLetter
 from shared.messaging.errors import MessagingError
 from shared.messaging.model import Message
+from shared.redaction import redacting
 
 
+@redacting
 class ServiceBusDeadLetters:
     """See DeadLetterSender. A queue that detects duplicates takes each event once."""
 

@@ -17,6 +17,7 @@ from shared.adapters.event_hubs import consumer_client, to_event
 from shared.connections import EventHubConnection
 from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.model import Event
+from shared.redaction import redacting
 
 Deliver = Callable[[Sequence[Event]], Awaitable[None]]
 DeliverData = Callable[[Sequence[EventData]], Awaitable[None]]
@@ -24,6 +25,7 @@ FROM_THE_START = "-1"
 CLOSE_SECONDS_MAX = 10
 
 
+@redacting
 @dataclass(frozen=True, slots=True)
 class EventHubReceiver:
     """One client for each partition that is read, without retries of its own."""

@@ -23,6 +23,7 @@ from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.model import Event, HubState, Stream
 from shared.ingestion.ports import HubPartitions, ReadBack
 from shared.ingestion.survey import Span
+from shared.redaction import redacting
 
 Client = TypeVar("Client", EventHubConsumerClient, EventHubProducerClient)
 
@@ -31,6 +32,7 @@ READ_BYTES_MAX = 8 * 1024 * 1024
 """Of one call; what comes after is for the next one."""
 
 
+@redacting
 class EventHubReader:
     """Opens a connection for each call: they are rare, and a kept one goes stale."""
 
@@ -135,6 +137,7 @@ class EventHubReader:
             raise HubUnavailable(f"{where}: {type(error).__name__}: {error}") from error
 
 
+@redacting
 @dataclass(slots=True)
 class KnownPartitions:
     """The partitions of a hub, the last known ones where it does not answer soon.

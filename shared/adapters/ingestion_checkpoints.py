@@ -20,6 +20,7 @@ from azure.eventhub.aio import CheckpointStore
 from azure.eventhub.exceptions import OwnershipLostError
 
 from shared.ingestion.errors import StoreUnavailable
+from shared.redaction import redacting
 
 RACES_MAX = 10
 """A row is written by its owner's renewals and checkpoints, and by who steals it: few at a time."""
@@ -80,6 +81,7 @@ class PartitionRows(Protocol):
         ...
 
 
+@redacting
 class FencedCheckpointStore(CheckpointStore):
     """See azure.eventhub.aio.CheckpointStore.
 

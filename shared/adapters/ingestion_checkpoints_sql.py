@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from shared.adapters.ingestion_checkpoints import Group, PartitionRow, RowChanged, SeenRows
 from shared.adapters.ingestion_sql_schema import client_checkpoints, server_now
 from shared.adapters.sql import Sql
+from shared.redaction import redacting
 
 _C = client_checkpoints.c
 _INSERT = insert(client_checkpoints).values(modified_at=server_now()).returning(_C.modified_at)
@@ -30,6 +31,7 @@ _UPDATE = (
 _FIELDS = ("owner", "epoch", "claims", "sequence", "offset")
 
 
+@redacting
 class SqlPartitionRows:
     """See PartitionRows. Versions count the writes of a row."""
 

@@ -13,10 +13,12 @@ from shared.adapters.table_keys import joined, key
 from shared.adapters.table_values import Row, number_of, time_of, whole
 from shared.adapters.transport import server_time
 from shared.connections import StorageConnection
+from shared.redaction import redacting
 
 TABLE_NAME = "Checkpoints"
 
 
+@redacting
 class TablePartitionRows:
     """See PartitionRows. Versions are ETags, times the service's ``Timestamp``."""
 

@@ -15,6 +15,7 @@ from shared.connections import StorageConnection
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.flows.settle import side_by_side
 from shared.ingestion.model import OutboxMessage
+from shared.redaction import redacting
 
 AT_ONCE_MAX = 16
 SOON_AGAIN = {
@@ -26,6 +27,7 @@ SOON_AGAIN = {
 """By itself the client would wait for 15 s, and a partition with it."""
 
 
+@redacting
 class StorageQueueSender:
     """An outbox message that is a JSON array goes out as one queue message an element."""
 

@@ -47,6 +47,7 @@ from shared.ingestion.model import (
     Stream,
 )
 from shared.ingestion.ports import Saved, StoredDeadLetter, StoredMessage
+from shared.redaction import redacting
 
 TakePart = Callable[[Connection, Stream, Sequence[Effect]], None]
 """Writes what else the effects lead to, into tables of its own, in the transaction that accounts
@@ -65,6 +66,7 @@ _SENT = delete(outbox).where(
 )
 
 
+@redacting
 class SqlIngestionStore:
     """See IngestionStore and DeadLetterStore. A checkpoint is its own version."""
 

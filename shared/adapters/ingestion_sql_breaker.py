@@ -15,6 +15,7 @@ from shared.ingestion.breaker import Breaker
 from shared.ingestion.errors import BreakerChanged
 from shared.ingestion.failure_window import TALLIES_KEPT, Tally
 from shared.ingestion.ports import SeenBreaker
+from shared.redaction import redacting
 
 _NOW = select(server_now().label("now")).subquery()
 _LOAD = select(_NOW.c.now, breakers.c.state, breakers.c.version).select_from(
@@ -30,6 +31,7 @@ _RECOUNT = update(tallies).where(
 )
 
 
+@redacting
 class SqlBreakerStore:
     """See BreakerStore. Versions count the writes of the row."""
 

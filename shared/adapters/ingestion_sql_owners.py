@@ -12,6 +12,7 @@ from shared.adapters.sql import Sql
 from shared.ingestion.balancing import Claim, Ownership
 from shared.ingestion.errors import ClaimLost
 from shared.ingestion.ports import SeenOwners
+from shared.redaction import redacting
 
 _INSERT = insert(owners).values(modified_at=server_now()).returning(owners.c.modified_at)
 _UPDATE = (
@@ -28,6 +29,7 @@ _UPDATE = (
 )
 
 
+@redacting
 class SqlOwnershipStore:
     """See OwnershipStore. Versions count the writes of a row."""
 

@@ -10,6 +10,7 @@ from shared.adapters.ingestion_sql_schema import effects, marks
 from shared.adapters.ingestion_sql_writing import names_of, of_stream, where_stream
 from shared.adapters.sql import Sql
 from shared.ingestion.model import Mark, Stream
+from shared.redaction import redacting
 
 _MARKS = select(marks).where(of_stream(marks)).order_by(marks.c.at)
 _UNMARK = delete(marks).where(of_stream(marks), marks.c.at == bindparam("b_at"))
@@ -21,6 +22,7 @@ _OLD = (
 _PURGE = delete(effects).where(of_stream(effects), effects.c.sequence <= bindparam("b_up_to"))
 
 
+@redacting
 class SqlRetentionStore:
     """See RetentionStore."""
 

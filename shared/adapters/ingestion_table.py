@@ -40,10 +40,12 @@ from shared.ingestion.accounting import CommitLimits, check_epoch, check_number
 from shared.ingestion.errors import AccountingBroken, CommitRefused
 from shared.ingestion.model import Commit, Effect, Gap, Stream
 from shared.ingestion.ports import Saved, StoredDeadLetter, StoredMessage
+from shared.redaction import redacting
 
 TABLE_NAME = "Ingestion"
 
 
+@redacting
 class TableIngestionStore:
     """See IngestionStore and DeadLetterStore. Versions are ETags, times the ``Date`` of answers."""
 

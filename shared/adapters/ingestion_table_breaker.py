@@ -19,6 +19,7 @@ from shared.ingestion.breaker import Breaker
 from shared.ingestion.errors import BreakerChanged
 from shared.ingestion.failure_window import TALLIES_KEPT, Tally
 from shared.ingestion.ports import SeenBreaker
+from shared.redaction import redacting
 
 TABLE_NAME = "Breaker"
 STATE = "!state"
@@ -26,6 +27,7 @@ TALLIES_START, TALLIES_END = "tally|", "tally}"
 PURGES_MAX = 20
 
 
+@redacting
 class TableBreakerStore:
     """See BreakerStore. The state's version is its ETag."""
 

@@ -14,10 +14,12 @@ from shared.connections import StorageConnection
 from shared.ingestion.balancing import Claim, Ownership
 from shared.ingestion.errors import ClaimLost
 from shared.ingestion.ports import SeenOwners
+from shared.redaction import redacting
 
 TABLE_NAME = "Ownership"
 
 
+@redacting
 class TableOwnershipStore:
     """See OwnershipStore. A row's version is its ETag, its time is the service's ``Timestamp``."""
 

@@ -18,8 +18,10 @@ from shared.adapters.ingestion_table_rows import (
 from shared.adapters.table import Table
 from shared.connections import StorageConnection
 from shared.ingestion.model import Mark, Stream
+from shared.redaction import redacting
 
 
+@redacting
 class TableRetentionStore:
     """See RetentionStore."""
 

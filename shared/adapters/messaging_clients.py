@@ -15,12 +15,14 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from shared.adapters.credentials import credential_for
 from shared.connections import ServiceBusConnection
+from shared.redaction import redacting
 
 ATTEMPT_SECONDS = 20.0
 """Patience with the service: to open a link, or to take a batch. Without it a client waits for ever
 for an answer that a network has swallowed. The client ignores ``idle_timeout``."""
 
 
+@redacting
 class AioSender:
     """Lets others run while it waits."""
 
@@ -45,6 +47,7 @@ class AioSender:
         await self._sender.close()
 
 
+@redacting
 class BlockingSender:
     """Blocks while it waits: its coroutines never suspend."""
 
@@ -69,6 +72,7 @@ class BlockingSender:
         self._sender.close()
 
 
+@redacting
 class AioClient:
     """Opens senders that let others run."""
 
@@ -92,6 +96,7 @@ class AioClient:
         await self._client.close()
 
 
+@redacting
 class BlockingClient:
     """Opens senders that block."""
 

@@ -17,6 +17,7 @@ from shared.adapters.messaging_loading import Loader
 from shared.adapters.messaging_outcome import not_opened, outcome_of
 from shared.messaging.model import Batch, Message, Parcel
 from shared.messaging.sending import Accepted, Disconnected, Outcome
+from shared.redaction import redacting
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Client(Protocol):
     async def close(self) -> None: ...
 
 
+@redacting
 class ServiceBusLink:
     """See BatchLink."""
 

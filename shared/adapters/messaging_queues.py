@@ -11,8 +11,10 @@ from shared.adapters.service_bus import administration_client
 from shared.connections import ServiceBusConnection
 from shared.messaging.entities import QueueFacts
 from shared.messaging.errors import FactsHidden, LinkFailed
+from shared.redaction import redacting
 
 
+@redacting
 class ServiceBusQueueReader:
     """See QueueReader."""
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.redaction import redacted, redacting
 from shared.sampling.unreadable import found_in
 
 PAGE_SIZE = 100
@@ -69,6 +70,7 @@ class BatchClient(Protocol):
     async def close(self) -> None: ...
 
 
+@redacting
 class BatchSubmitter:
     """See JobSubmitter."""
 
@@ -81,7 +83,7 @@ class BatchSubmitter:
         except BatchFailed as error:
             refused = error.status in REFUSALS
             raise (JobRefused if refused else JobUnavailable)(str(error)) from error
-        return Submission(str(batch["id"]), self._client.log_url(batch))
+        return Submission(str(batch["id"]), redacted(self._client.log_url(batch)))
 
     async def status(self, handle: str) -> JobStatus:
         try:
@@ -91,9 +93,9 @@ class BatchSubmitter:
                 return JobStatus(JobPhase.GONE)
             raise JobUnavailable(str(error)) from error
         phase = _phase(batch)
-        error_text = _error(batch) if phase is JobPhase.FAILED else ""
-        warning = found_in(_log(batch)) if phase is JobPhase.SUCCEEDED else ""
-        return JobStatus(phase, self._client.log_url(batch), error_text, warning)
+        error_text = redacted(_error(batch)) if phase is JobPhase.FAILED else ""
+        warning = redacted(found_in(_log(batch))) if phase is JobPhase.SUCCEEDED else ""
+        return JobStatus(phase, redacted(self._client.log_url(batch)), error_text, warning)
 
     async def cancel(self, handle: str) -> None:
         try:

@@ -27,6 +27,7 @@ from databricks.sdk.service.jobs import (
 from shared.adapters.credentials import credential_for
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.redaction import redacted, redacting
 from shared.sampling.unreadable import found_in
 
 RESOURCE = "2ff814a6-3304-4ab8-85cb-cd0e6f879c1d/.default"
@@ -46,6 +47,7 @@ ENDED = (
 )
 
 
+@redacting
 class DatabricksSubmitter:
     """See JobSubmitter. ``task`` is a task of ``runs/submit`` without key and parameters.
 
@@ -152,12 +154,12 @@ def _error(client: WorkspaceClient, run: Run) -> str:
     said = run.state.state_message if run.state else None
     for output in _outputs(client, run):
         said = output.error or said
-    return said or f"run {run.run_id} ended badly"
+    return redacted(said) if said else f"run {run.run_id} ended badly"
 
 
 def _warning(client: WorkspaceClient, run: Run) -> str:
     logs = [line for output in _outputs(client, run) for line in (output.logs or "").splitlines()]
-    return found_in(logs)
+    return redacted(found_in(logs))
 
 
 def _outputs(client: WorkspaceClient, run: Run) -> list[RunOutput]:

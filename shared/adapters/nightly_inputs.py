@@ -17,12 +17,14 @@ from shared.adapters.credentials import credential_for
 from shared.adapters.transport import ServerTimeTransport
 from shared.nightly.errors import InputUnreadable
 from shared.nightly.layout import date_of, may_hold
+from shared.redaction import redacting
 
 ABFSS = re.compile(r"abfss?://([^@/]+)@([^./]+)\.dfs\.([^/]+)/?(.*)")
 
 Newest = dict[date, datetime]
 
 
+@redacting
 class StoredInputs:
     """See InputReader. ``place`` is a folder, or a URL of https or abfss, with ``{dataset}``.
 

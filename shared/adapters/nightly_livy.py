@@ -15,6 +15,7 @@ from shared.adapters.nightly_batches import (
     Page,
     app_info_url,
 )
+from shared.redaction import redacting
 
 Headers = Callable[[], Awaitable[Mapping[str, str]]]
 
@@ -24,6 +25,7 @@ REQUESTED_BY = {"X-Requested-By": "app-service-autoscaler"}
 ENDED_BEFORE_LIVY = ("error", "cancelled", "expired")
 
 
+@redacting
 class LivyClient:
     """See BatchClient. ``url`` ends before ``/batches``; ``request`` is what each batch has."""
 
@@ -76,6 +78,7 @@ class LivyClient:
         return _object(text, what)
 
 
+@redacting
 class FabricClient(LivyClient):
     """Where Fabric differs, by its public description: microsoft/fabric-samples, docs-samples/
     data-engineering/Livy-API-swagger. It has no list of log lines apart from the batch."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from shared.adapters import nightly_local_child
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.redaction import redacted, redacting
 from shared.sampling.unreadable import found_in
 
 JOB = (sys.executable, "-m", "spark_jobs.event_trends")
@@ -25,6 +26,7 @@ ERROR_LINES = 20
 ERROR_BYTES = 8192
 
 
+@redacting
 class LocalSubmitter:
     """See JobSubmitter. Each run has a folder of its own; the handle is the job's token.
 
@@ -77,7 +79,7 @@ class LocalSubmitter:
         if (run / "exit").exists():  # looked for after the lock, for it is written before its end
             code = int((run / "exit").read_text())
             if code == 0:
-                warning = found_in(_end_of(_log(run)).splitlines())
+                warning = redacted(found_in(_end_of(_log(run)).splitlines()))
                 return JobStatus(JobPhase.SUCCEEDED, log_url, warning=warning)
             return JobStatus(JobPhase.FAILED, log_url, f"exit code {code}\n{_end_of(_log(run))}")
         if alive:
@@ -112,5 +114,5 @@ def _end_of(log: Path) -> str:
     with suppress(FileNotFoundError), log.open("rb") as file:
         file.seek(max(log.stat().st_size - ERROR_BYTES, 0))
         lines = file.read().decode("utf-8", "replace").splitlines()
-        return "\n".join(lines[-ERROR_LINES:])
+        return redacted("\n".join(lines[-ERROR_LINES:]))
     return ""

@@ -9,8 +9,10 @@ from shared.messaging.processing import Work
 from shared.nightly.flows import recompute
 from shared.nightly.flows.settle import Settler
 from shared.nightly.ports import InputReader
+from shared.redaction import redacting
 
 
+@redacting
 class AskingRecompute:
     """See Recompute. Data sets without a job go to ``otherwise``."""
 

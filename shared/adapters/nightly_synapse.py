@@ -23,6 +23,7 @@ from shared.adapters.nightly_batches import (
     app_info_url,
 )
 from shared.adapters.transport import transport_for
+from shared.redaction import redacting
 
 SIZES = {
     "driverMemory": "28g",
@@ -34,6 +35,7 @@ SIZES = {
 """Synapse wants to be told: two executors of a small node each."""
 
 
+@redacting
 class SynapseClient:
     """See BatchClient. It does not retry, for the flow does."""
 

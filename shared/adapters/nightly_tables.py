@@ -18,6 +18,7 @@ from shared.adapters.transport import server_time
 from shared.connections import StorageConnection
 from shared.nightly.errors import RunTaken
 from shared.nightly.model import Day, Demand, Ledger, Run, RunState
+from shared.redaction import redacting
 
 TABLE_NAME = "TrendRuns"
 ASKS_MAX = 10
@@ -27,6 +28,7 @@ TIMES = ("data_until", "created_at", "changed_at", "lease_until", "submitted_at"
 NOT_WRITTEN = ("dataset", "date", "version")
 
 
+@redacting
 class TableRunStore:
     """See RunStore. ``Run.version`` is the row's ETag.
 

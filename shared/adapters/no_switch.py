@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from shared.redaction import redacting
 
+
+@redacting
 class NoSwitch:
     """Delivery goes on; the breaker holds what is delivered."""
 

@@ -12,11 +12,13 @@ from shared.adapters.transport import server_time
 from shared.connections import StorageConnection
 from shared.notifications.ports import Forgotten, Remembered
 from shared.notifications.telling import Key, Memory, Telling
+from shared.redaction import redacting
 
 TABLE_NAME = "Notifications"
 TIMES = ("seen_until", "sent_at", "lasting_since")
 
 
+@redacting
 class TableMemories:
     """See Memories. A version is the row's ETag."""
 

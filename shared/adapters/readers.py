@@ -16,6 +16,7 @@ from shared.autoscaling.ports import CapacityControl
 from shared.connections import ServiceBusConnection, StorageConnection
 from shared.ingestion.breaker import Mode
 from shared.ingestion.ports import BreakerStore
+from shared.redaction import redacting
 
 
 class _Client(Protocol):
@@ -24,6 +25,7 @@ class _Client(Protocol):
     async def close(self) -> None: ...
 
 
+@redacting
 class AzureReader:
     """Opens a client per connection when it is first asked for, and keeps it."""
 

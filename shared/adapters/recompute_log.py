@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 
 from shared.messaging.processing import Work
+from shared.redaction import redacting
 
 log = logging.getLogger(__name__)
 
 
+@redacting
 class LoggedRecompute:
     """See Recompute."""
 

@@ -10,10 +10,12 @@ from shared.adapters.transport import server_time, transport_for
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.model import MetricValue, ServiceBusQueue, ServiceBusSubscription
 from shared.connections import ServiceBusConnection
+from shared.redaction import redacting
 
 Source = ServiceBusQueue | ServiceBusSubscription
 
 
+@redacting
 class ServiceBusReader:
     """Reads the counts of the entities of one namespace."""
 

@@ -29,6 +29,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.pool import StaticPool
 
 from shared.ingestion.errors import StoreUnavailable
+from shared.redaction import redacting
 
 T = TypeVar("T")
 
@@ -68,6 +69,7 @@ class OneThread:
         self._executor.shutdown(wait=False)
 
 
+@redacting
 class Sql:
     """A database with the tables of all ``metadata``, which are made where they are missing."""
 

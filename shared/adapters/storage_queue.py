@@ -12,8 +12,10 @@ from shared.adapters.transport import ServerTimeTransport, server_time
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.model import MetricValue, StorageQueue
 from shared.connections import StorageConnection
+from shared.redaction import redacting
 
 
+@redacting
 class StorageQueueReader:
     """Reads the lengths of the queues of one storage account."""
 

@@ -11,6 +11,7 @@ from azure.data.tables import TableTransactionError, UpdateMode
 
 from shared.adapters.table_service import table_service
 from shared.connections import StorageConnection
+from shared.redaction import redacting
 
 TRANSACTION_ROWS_MAX = 100
 PAGE_ROWS_MAX = 1000
@@ -25,6 +26,7 @@ class RowConflict(Exception):
     """A row is gone, is there already, or has changed; nothing was written."""
 
 
+@redacting
 class Table:
     """A table of a storage account. Versions are ETags; None is that of a row that is not there."""
 

@@ -33,11 +33,13 @@ from shared.autoscaling.errors import StateConflict
 from shared.autoscaling.model import LogEntry, Override, ScalingState
 from shared.autoscaling.ports import Snapshot
 from shared.connections import StorageConnection
+from shared.redaction import redacting
 
 TABLE_NAME = "Scaling"
 CONFLICT_PAUSE_SECONDS_MAX = 0.1
 
 
+@redacting
 class TableStateStore:
     """See StateStore. ``Snapshot.version`` holds the ETag of each row that was read."""
 

@@ -19,6 +19,8 @@ from shared.autoscaling.ports import Snapshot, StateStore
 from shared.ingestion.accounting import CommitLimits
 from shared.ingestion.model import Commit, Stream
 from shared.ingestion.ports import IngestionStore, Saved, StoredMessage
+from shared.late_lines import Line, lines
+from shared.redaction import redacted, redacting
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,7 @@ OWN_INSTRUMENTATIONS = ("azure_sdk",)
 OTHERS = ("django", "fastapi", "flask", "psycopg2", "requests", "urllib", "urllib3")
 
 
+@redacting
 class MeasuredStore:
     """A store that counts what it writes; see StateStore.
 
@@ -95,6 +98,7 @@ class MeasuredStore:
                 self._age.record(max(age, 0), {**of, "metric": entry.metric})
 
 
+@redacting
 class MeasuredIngestion:
     """An ingestion store that counts what it commits; see IngestionStore.
 
@@ -168,7 +172,8 @@ def _export(connection_string: str, authentication: str) -> None:
             **_credential(authentication),
         )
     except Exception as error:  # nobody scales worse for want of a chart
-        log.warning("[telemetry_failed] %s: %s", type(error).__name__, error)
+        text = redacted(f"{type(error).__name__}: {error}")
+        lines.write(Line(log, logging.WARNING, "telemetry_failed", text))
 
 
 def _credential(authentication: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from datetime import date
 
 from shared.adapters.table import Table
 from shared.connections import StorageConnection
+from shared.redaction import redacting
 from shared.sampling.trend_rows import Trend, trend_of
 
 TABLE_NAME = "Trends"
@@ -17,6 +18,7 @@ ROWS_MAX = 100_000
 log = logging.getLogger(__name__)
 
 
+@redacting
 class TableTrends:
     """Reads only."""
 

@@ -12,6 +12,7 @@ import aiohttp
 from shared.ingestion.ports import Retrying
 from shared.news import CONTENT_TYPES, Kind, News, Severity, Style, shaped
 from shared.notifications.ports import Herald, NotSent
+from shared.redaction import redacting
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class _Unavailable(NotSent):
     """It may work in a moment."""
 
 
+@redacting
 class LogHerald:
     """Tells the log, then whoever else is to be told, of these kinds and of their end."""
 
@@ -44,6 +46,7 @@ class LogHerald:
             await self._then.tell(news)
 
 
+@redacting
 class Webhook:
     """Posts to one address and nowhere else: an answer that leads elsewhere is a failure."""
 

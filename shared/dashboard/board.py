@@ -55,7 +55,7 @@ def kept(panel: Panel, seconds: float, clock: Callable[[], float] = time.monoton
 
 
 async def read(board: Board, request: Request) -> Reply:
-    """``resources``, ``resources/NAME[/decisions|/history]``, or the name of a panel."""
+    """All resources, or one of them, or its ``decisions`` or ``history``, as the route names it."""
     try:
         return shown(await _read(board, request))
     except UnknownResource as error:
@@ -64,17 +64,16 @@ async def read(board: Board, request: Request) -> Reply:
         return refused(error)
 
 
+async def read_panel(board: Board, name: str) -> Reply:
+    """One panel. The caller is the function of that panel, so its key opens no other one."""
+    return shown(await shown_panel(board.panels[name]))
+
+
 async def _read(board: Board, request: Request) -> Any:
-    head, *rest = request.path.strip("/").split("/")
-    if head in board.panels and not rest:
-        return await shown_panel(board.panels[head])
-    if head != "resources" or len(rest) > 2:
-        known = ", ".join(["resources", *board.panels])
-        raise Refused(404, f"{request.path[:100]!r} is not here; known: {known}")
-    if not rest:
+    name, view = request.route.get("name", ""), request.route.get("view", "")
+    if not name:
         return await status.run(board.resources.values(), board.store)
-    resource = declared.find(board.resources, rest[0])
-    view = rest[1] if len(rest) == 2 else ""
+    resource = declared.find(board.resources, name)
     if view == "decisions":
         limit = request.number("limit", 50, 1, LINES_MAX)
         return await status.decisions(resource, board.store, int(limit))

@@ -171,5 +171,6 @@ async def test_a_setting_that_nobody_reads_is_logged_at_start(
     await wiring.close()
     monkeypatch.setenv("QueueAgeLmit", "3")
     importlib.reload(app.module)
+    await app.call("metric_collector", Mock(spec=func.TimerRequest), Mock(spec=func.Out))
     (line,) = [each for each in caplog.records if getattr(each, "action", "") == "setting_unknown"]
     assert "setting QueueAgeLmit: nobody reads it; is AgeLimitMinutes meant?" in line.message

@@ -138,7 +138,7 @@ class App:
         request = func.HttpRequest(
             "GET",
             "https://x/",
-            headers={"Accept": accept},
+            headers={"Accept": accept, "Content-Type": "application/json"},
             params=params or {},
             route_params={"name": name},
             body=body,
@@ -304,7 +304,8 @@ async def test_what_failed_is_listed_shown_put_in_again_once_and_purged_over_htt
 ) -> None:
     async def ask(name: str, body: bytes = b"", sequence: str = "") -> tuple[int, Any]:
         route = {"partition": "3", "sequence": sequence}
-        request = func.HttpRequest("GET", "https://x/", route_params=route, body=body)
+        kind = {"Content-Type": "application/json"}
+        request = func.HttpRequest("GET", "https://x/", headers=kind, route_params=route, body=body)
         answer: func.HttpResponse = await getattr(app.module, name)(request)
         return answer.status_code, json.loads(answer.get_body())
 

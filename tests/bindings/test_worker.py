@@ -114,13 +114,13 @@ async def test_every_function_is_indexed_and_runs_once_for_real(
     assert (await host.invoke("log_retention")).succeeded
     assert (await host.invoke("notifier")).succeeded
     assert arm.plan(profile.PLAN).capacity == 6
-    await look_and_say(f"{host.url}/api", store)
+    await look_and_say(f"{host.url}/api", host.keys.host, store)
 
 
-async def look_and_say(api: str, store: TableStateStore) -> None:
+async def look_and_say(api: str, key: str, store: TableStateStore) -> None:
     """The functions that answer HTTP, asked over HTTP."""
     name = profile.PLAN.name
-    async with aiohttp.ClientSession() as client:
+    async with aiohttp.ClientSession(headers={"x-functions-key": key}) as client:
         async with client.get(f"{api}/dashboard") as page:
             assert (page.status, page.content_type) == (200, "text/html")
             assert name in await page.text()

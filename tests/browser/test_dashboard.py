@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from local.system import LocalSystem, local_system
+from shared import wiring_dashboard, wiring_ingestion
+from shared.dashboard import panels
 from tests.local.polling import until
 from tests.local.test_system import step_trace
+from tests.unit.test_dashboard_panels import days
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -69,7 +75,7 @@ async def look(browser: Browser, system: LocalSystem, scheme: str, width: int) -
     seen = Seen(await context.new_page(), [])
     seen.page.on("console", lambda m: seen.complaints.append(m.text) if m.type != "log" else None)
     seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
-    await seen.page.goto(f"{system.host.url}/api/dashboard?hours=0.1")
+    await seen.page.goto(f"{system.page}&hours=0.1")
     await expect(seen.page.locator("canvas")).to_have_count(3)
     return seen
 
@@ -133,7 +139,11 @@ async def test_an_open_breaker_needs_attention_and_is_closed_by_a_button(
     seen = await look(browser, system, "light", 1280)
     assert system.host is not None
     isolate = f"{system.host.url}/api/breakers/metric_ingest/isolate"
-    await seen.page.request.post(isolate, data={"reason": "trying it", "by": "anna"})
+    await seen.page.request.post(
+        isolate,
+        data={"reason": "trying it", "by": "anna"},
+        headers={"x-functions-key": system.host.keys.function("breaker_isolate")},
+    )
     await seen.page.evaluate(RENEW)
     needs = seen.page.locator(".attention li.bad")
     await expect(needs).to_contain_text("circuit breaker metric_ingest is isolated: trying it")
@@ -142,7 +152,7 @@ async def test_an_open_breaker_needs_attention_and_is_closed_by_a_button(
     await seen.page.locator("a.button").click()
     await seen.page.locator("button").click()
     await expect(seen.page.locator("body")).to_contain_text("Events flow again")
-    await seen.page.goto(f"{system.host.url}/api/dashboard?hours=0.1")
+    await seen.page.goto(f"{system.page}&hours=0.1")
     await expect(seen.page.locator(".attention")).to_have_text("Nothing needs attention")
     assert seen.complaints == []
     await seen.page.context.close()
@@ -182,3 +192,62 @@ async def test_an_answer_that_is_another_page_is_no_news(
     await seen.page.evaluate(RENEW)
     await expect(seen.page.locator("#fresh")).to_contain_text("Out of date since")
     await seen.page.context.close()
+
+
+async def test_the_link_to_all_series_carries_the_key_of_the_page(
+    browser: Browser, system: LocalSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    series = [replace(day, event=f"event-{n}") for n in range(21) for day in days(2)]
+
+    async def trends() -> list[dict[str, Any]]:
+        return panels.trends(series)
+
+    board = wiring_dashboard.board()
+    shown = replace(board, panels={**board.panels, "trends": trends})
+    monkeypatch.setattr(wiring_dashboard, "board", lambda: shown)
+    context = await browser.new_context()
+    opened = await context.new_page()
+    await opened.goto(system.page)
+    async with opened.expect_navigation() as navigation:
+        await opened.get_by_role("link", name="the JSON").click()
+    answer = await navigation.value
+    assert answer is not None
+    assert answer.status == 200
+    assert len(await answer.json()) == 21
+    await context.close()
+
+
+async def test_a_page_of_another_site_changes_nothing(
+    browser: Browser, system: LocalSystem
+) -> None:
+    assert system.host is not None
+    context = await browser.new_context()
+    foreign = await context.new_page()
+    path = f"/api/breakers/metric_ingest/isolate?code={system.host.keys.host}"
+    async with another_site() as url:
+        await foreign.goto(url)
+        await foreign.evaluate(POST_WITHOUT_ASKING, f"{system.host.url}{path}")
+    seen = await wiring_ingestion.attendant().breakers.load()
+    assert seen.breaker.reason != "evil"
+    await context.close()
+
+
+POST_WITHOUT_ASKING = """url => fetch(url, {
+    method: "POST", mode: "no-cors", body: '{"reason": "evil"}'
+})"""
+
+
+@asynccontextmanager
+async def another_site() -> AsyncIterator[str]:
+    """A page that a browser takes for another site's, for its port is another."""
+
+    async def hello(_: web.Request) -> web.Response:
+        return web.Response(text="<p>hello", content_type="text/html")
+
+    app = web.Application()
+    app.router.add_get("/", hello)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    await runner.cleanup()

@@ -7,17 +7,21 @@ import base64
 import logging
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from aiohttp import web
 
 from shared import settings
+from shared.adapters.app_service import AppServiceControl
 from shared.adapters.claims_table import TableClaims
 from shared.adapters.event_hubs import EventHubReader
+from shared.adapters.ingestion_checkpoints import Group
+from shared.adapters.ingestion_checkpoints_table import TablePartitionRows
 from shared.adapters.ingestion_retry import JitteredRetrying
 from shared.adapters.ingestion_sender import StorageQueueSender
 from shared.adapters.ingestion_table import TableIngestionStore
@@ -25,10 +29,15 @@ from shared.adapters.ingestion_table_breaker import TableBreakerStore
 from shared.adapters.ingestion_table_owners import TableOwnershipStore
 from shared.adapters.messaging_queues import ServiceBusQueueReader
 from shared.adapters.messaging_sender import batch_sender
+from shared.adapters.nightly_batches import BatchSubmitter
+from shared.adapters.nightly_inputs import StoredInputs
+from shared.adapters.nightly_livy import LivyClient
+from shared.adapters.nightly_tables import TableRunStore
 from shared.adapters.notifications_table import TableMemories
 from shared.adapters.service_bus import ServiceBusReader
 from shared.adapters.storage_queue import StorageQueueReader
 from shared.adapters.table_state import TableStateStore
+from shared.adapters.trends_table import TableTrends
 from shared.adapters.webhook import LogHerald, Webhook
 from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.declared import SETTINGS
@@ -36,11 +45,13 @@ from shared.ingestion.model import OutboxMessage, Stream
 from shared.messaging.model import Message
 from shared.messaging.processing import Work
 from shared.news import Kind, News
+from shared.nightly.model import Job
 from shared.notifications.telling import Memory, Telling
-from tests.builders import NOW
+from tests.builders import NOW, plan
 
 PLANTED = "hunter2hunter2hunter2hunter2hunter2hunter2+/"
 KEY = base64.b64encode(PLANTED.encode()).decode()
+FORMS = [form for secret in (PLANTED, KEY) for form in (secret, quote(secret, safe=""))]
 PATIENCE_SECONDS = 4
 NOBODY = 9
 STREAM = Stream("bus", "metrics", "$Default", "0")
@@ -55,8 +66,8 @@ class Refusing:
     port: int = 0
 
     async def refuse(self, request: web.Request) -> web.Response:
-        said = f"{request.path_qs} {dict(request.headers)} {await request.text()}"
-        return web.Response(status=403, text=said[:200])
+        said = f"{request.url} {dict(request.headers)} {await request.text()}"
+        return web.Response(status=403, text=said)
 
 
 @pytest.fixture
@@ -72,19 +83,30 @@ async def refusing() -> AsyncIterator[Refusing]:
     await runner.cleanup()
 
 
-def loaded(port: int) -> settings.Settings:
+BY_KEY = f"AccountName=account;AccountKey={KEY};"
+BY_SIGNATURE = f"SharedAccessSignature=sv=2024-11-04&ss=qt&se=2027-01-01&sig={KEY};"
+
+
+def loaded(port: int, access: str = BY_KEY) -> settings.Settings:
     """Everything that a secret can be in, and nobody there who takes it."""
     account = f"http://127.0.0.1:{port}/account"
     endpoints = "".join(f"{kind}Endpoint={account};" for kind in ("Queue", "Table", "Blob"))
     bus = f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey={KEY};"
     return settings.load(
         {
-            "AzureWebJobsStorage": f"AccountName=account;AccountKey={KEY};{endpoints}",
+            "AzureWebJobsStorage": f"{access}{endpoints}",
+            "AZURE_STORAGE_CONNECTION_STRING": f"{access}{endpoints}",
             "ServiceBusConnection": bus + "UseDevelopmentEmulator=true",
             "EventHubConnection": bus + "UseDevelopmentEmulator=true",
             "EventHubName": "metrics",
             "WebhookUrl": f"http://127.0.0.1:{port}/hook?sig={PLANTED}",
             "BreakerApprovalKey": PLANTED,
+            "ArmEndpoint": f"https://127.0.0.1:{port}",
+            "TrendsSubmitter": "livy",
+            "TrendsEndpoint": f"http://127.0.0.1:{port}/livy?api-key={PLANTED}",
+            "TrendsRequest": f'{{"file": "x", "conf": {{"spark.hadoop.password": "{PLANTED}"}}}}',
+            "TrendsInput": "https://account.blob.core.windows.net/in",
+            "TrendsOutput": "https://account.blob.core.windows.net/out",
         }
     )
 
@@ -109,6 +131,41 @@ async def tell(loaded: settings.Settings) -> None:
     retry = JitteredRetrying(2, 0.001, 0.001)
     webhook = Webhook(found.webhook_url, found.webhook_style, retry)
     await LogHerald(webhook).tell(News("1", Kind.SCALED, "a", NOW, "2 → 3"))
+
+
+async def submit(loaded: settings.Settings) -> None:
+    found = loaded.nightly
+
+    async def headers() -> Mapping[str, str]:
+        return {"Authorization": f"Basic {KEY}"}
+
+    submitter = BatchSubmitter(LivyClient(found.endpoint, found.request, headers))
+    try:
+        await submitter.submit(Job("token", ("--password", PLANTED)))
+    finally:
+        await submitter.close()
+
+
+async def look(loaded: settings.Settings) -> None:
+    found = loaded.nightly
+    inputs = StoredInputs(found.input, found.input_connection_string)
+    try:
+        await inputs.newest("in", [NOW.date()])
+    finally:
+        await inputs.close()
+
+
+async def read_trends(loaded: settings.Settings) -> None:
+    async with aclosing(TableTrends(loaded.storage("AzureWebJobsStorage"))) as trends:
+        await trends.since(NOW.date())
+
+
+async def scale(loaded: settings.Settings) -> None:
+    control = AppServiceControl(loaded)
+    try:
+        await control.change(plan(), 3)
+    finally:
+        await control.close()
 
 
 def closing(
@@ -144,6 +201,12 @@ ATTEMPTS: dict[str, Attempt] = {
     "counts": bus(ServiceBusReader, lambda a: a.read(ServiceBusQueue("jobs"))),
     "facts": bus(ServiceBusQueueReader, lambda a: a.facts("jobs")),
     "webhook": tell,
+    "runs": storage(TableRunStore, lambda a: a.read("set")),
+    "trends": read_trends,
+    "checkpoints": storage(TablePartitionRows, lambda a: a.rows(Group("n", "h", "g"))),
+    "batch on Livy": submit,
+    "inputs": look,
+    "plan": scale,
 }
 OVER_AMQP: dict[str, Attempt] = {"batch": send_batch, "hub": read_hub}
 
@@ -152,6 +215,12 @@ async def test_no_refusal_tells_a_planted_key(
     refusing: Refusing, caplog: pytest.LogCaptureFixture
 ) -> None:
     await check(ATTEMPTS, loaded(refusing.port), caplog)
+
+
+async def test_no_refusal_tells_a_planted_signature(
+    refusing: Refusing, caplog: pytest.LogCaptureFixture
+) -> None:
+    await check(ATTEMPTS, loaded(refusing.port, BY_SIGNATURE), caplog)
 
 
 async def test_no_failure_to_connect_tells_a_planted_key(
@@ -167,10 +236,10 @@ async def check(
     told = await asyncio.gather(*(_failure(attempt, given) for attempt in attempts.values()))
     for name, text in zip(attempts, told, strict=True):
         assert text, f"{name} did not fail"
-        for secret in (PLANTED, KEY):
+        for secret in FORMS:
             assert secret not in text, name
-    assert PLANTED not in caplog.text
-    assert KEY not in caplog.text
+    for secret in FORMS:
+        assert secret not in caplog.text
 
 
 async def _failure(attempt: Attempt, given: settings.Settings) -> str:
@@ -208,3 +277,54 @@ def test_a_secret_setting_is_not_shown_right_or_wrong(name: str) -> None:
     except settings.SettingsError as error:
         texts += error.problems
     assert "hunter2" not in " ".join(texts)
+
+
+WRONG = {
+    "ArmEndpoint": f"https://app:{PLANTED}@management.azure.com",
+    "TrendsEndpoint": f"ftp://app:{PLANTED}@livy.example?sig={KEY}",
+    "TrendsArguments": f"--event checkout --filter {PLANTED} 'open",
+    "TrendsDataSets": f"AccountKey={KEY}",
+    "TrendsSubmitter": f"Endpoint=sb://x;SharedAccessKeyName=n;SharedAccessKey={KEY}",
+    "NightlyTrendsSchedule": f"https://x/?code={KEY}",
+    "WindowSeconds": f"Bearer {KEY}",
+    "ResourceToScale": f"Endpoint=sb://x;SharedAccessKeyName=n;SharedAccessKey={KEY}",
+    "DryRun": f"password={PLANTED}",
+}
+"""Settings that hold no secret, with one in them: put in the wrong place, or a part of it."""
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_secret_in_a_setting_of_another_kind_is_not_shown(name: str) -> None:
+    given = {"TrendsSubmitter": "livy"} | {name: WRONG[name]}
+    found, problems = settings.parse(given)
+    with suppress(settings.SettingsError):
+        found.single_resource()
+    error = settings.SettingsError(problems)
+    try:
+        found.single_resource()
+    except settings.SettingsError as single:
+        problems = [*problems, *single.problems]
+    told = f"{error} {error!r} {error.problems} {problems}"
+    assert name in told
+    assert [secret for secret in FORMS if secret.lower() in told.lower()] == []
+
+
+async def test_what_a_job_says_of_its_end_tells_no_secret() -> None:
+    batch = {
+        "id": 1,
+        "state": "dead",
+        "errorInfo": [{"message": f"403 for https://a/?sig={KEY}"}],
+        "log": [f"java.io.IOException: fs.azure.account.key: AccountKey={KEY}"],
+    }
+
+    class Client(LivyClient):
+        async def get(self, _handle: str, /) -> dict[str, Any]:
+            return batch
+
+    async def headers() -> Mapping[str, str]:
+        return {}
+
+    client = Client(f"https://app:{PLANTED}@livy.example", {}, headers)
+    status = await BatchSubmitter(client).status("1")
+    assert status.error
+    assert [secret for secret in FORMS if secret in f"{status}"] == []

@@ -6,12 +6,14 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from croniter import croniter
 
 from local.stand_ins.arm import ArmStandIn
 from local.stand_ins.loopback_server import Reply, Request
@@ -282,3 +284,50 @@ async def test_alerts_look_for_what_the_app_really_says(caplog: pytest.LogCaptur
     opened = Breaker(Mode.OPEN, 1, NOW, "6 failures")
     await LogHerald().tell(announcement("metric_ingest", opened, ""))
     assert caplog.messages[-1].startswith(alert_texts("breaker-opened")[0])
+
+
+# --- the alert on silence: an app with wrong settings runs no function, so it writes nothing ------
+
+RUNS_MIN = 10
+"""So often the timer is due in the alert's window: one run that is late is no silence."""
+
+
+def silence() -> dict[str, Any]:
+    (alert,) = (each for each in MONITORING.named("alerts").value if each["name"] == "nothing-runs")
+    return dict(alert)
+
+
+def test_an_app_that_runs_nothing_is_an_alert() -> None:
+    """A query for rows finds none where nothing runs, so this one makes a row of their absence."""
+    table, *steps = (step.strip() for step in silence()["query"].split("|"))
+    assert table == "requests"
+    assert steps == [
+        'where name == "metric_collector"',
+        "summarize runs = count()",  # without `by`: a row with 0 where there is none
+        "where runs == 0",
+    ]
+    assert silence()["above"] == 0
+
+
+def test_the_alert_on_silence_watches_a_timer_that_is_always_there() -> None:
+    (name,) = re.findall(r'name == "(\w+)"', silence()["query"])
+    source = (ROOT / "function_app.py").read_text()
+    declared = re.search(rf"@app\.timer_trigger\((.+)\)\n(?:@.+\n)*async def {name}\(", source)
+    assert declared is not None, "a timer of the app itself, not of a part that settings leave out"
+    assert "settings.metric_collector_schedule" in declared[1]
+    due = croniter(EXAMPLE["MetricCollectorSchedule"], NOW, second_at_beginning=True)
+    until = NOW + timedelta(minutes=silence()["minutes"])
+    runs = sum(1 for _ in takewhile(lambda at: at <= until, due.all_next(datetime)))
+    assert runs >= RUNS_MIN
+
+
+def test_the_alert_on_silence_asks_where_its_table_exists_before_the_first_run() -> None:
+    """In the workspace a table comes into being with its first row; in the component all stand."""
+    assert silence()["scope"] == "component"
+    (rules,) = MONITORING.resources("Microsoft.Insights/scheduledQueryRules")
+    properties = rules.value.body["properties"]
+    component = "alert.scope == 'component' ? insights.id : workspace.id"
+    assert properties["scopes"] == [Expression(component)]
+    assert properties["skipQueryValidation"] is True
+    (criterion,) = properties["criteria"]["allOf"]
+    assert (criterion["timeAggregation"], criterion["operator"]) == ("Count", "GreaterThan")

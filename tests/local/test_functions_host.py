@@ -32,6 +32,7 @@ from local.functions_host import (
     QueueOptions,
 )
 from local.functions_host.host_json import read_host_json
+from local.functions_host.keys import Keys, read_keys
 from local.functions_host.message_encoding import MessageEncoding
 
 SAMPLE_APP = Path(__file__).parent / "sample_app"
@@ -93,10 +94,15 @@ def run_sample(azurite: Azurite) -> RunSample:
             clients = [service.get_queue_client(name + end) for end in ("", "-poison", "-out")]
             await clients[0].create_queue()
             host = FunctionsHost(SAMPLE_APP, settings=given, config=config, options=options)
-            async with host, aiohttp.ClientSession(host.url) as http:
+            async with host, client(host.url, host.keys) as http:
                 yield Sample(host, clients[0], clients[1], clients[2], http)
 
     return run
+
+
+def client(url: str, keys: Keys) -> aiohttp.ClientSession:
+    """A client that may do everything."""
+    return aiohttp.ClientSession(url, headers={"x-functions-key": keys.master})
 
 
 def sample_settings(azurite: Azurite, name: str) -> dict[str, str]:
@@ -339,7 +345,9 @@ class TestAdmin:
         self, run_sample: RunSample, name: str, body: str, status: int
     ) -> None:
         async with run_sample() as sample:
-            answer = await sample.http.post(f"/admin/functions/{name}", data=body)
+            answer = await sample.http.post(
+                f"/admin/functions/{name}", data=body, headers={"content-type": "application/json"}
+            )
         assert answer.status == status
 
     async def test_tells_the_hosts_status(self, run_sample: RunSample) -> None:
@@ -424,6 +432,7 @@ def command_line(azurite: Azurite, tmp_path: Path) -> Iterator[Callable[..., Any
     def start(app: Path = SAMPLE_APP, *arguments: str) -> subprocess.Popen[str]:
         environment = sample_settings(azurite, f"work-{uuid.uuid4().hex[:12]}")
         command = ["-m", "local.functions_host", "--app", str(app), "--port", "0"]
+        command += ["--keys", str(tmp_path / "master_key")]
         process = subprocess.Popen(
             [sys.executable, *command, "--log", str(tmp_path / "host.log"), *arguments],
             cwd=ROOT,
@@ -457,10 +466,10 @@ async def _is_asleep(http: aiohttp.ClientSession) -> bool:
 class TestCommandLine:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     async def test_a_signal_stops_it_after_the_running_invocation(
-        self, command_line: Callable[..., Any], number: signal.Signals
+        self, command_line: Callable[..., Any], tmp_path: Path, number: signal.Signals
     ) -> None:
         process = command_line()
-        async with aiohttp.ClientSession(read_url(process)) as http:
+        async with client(read_url(process), read_keys(tmp_path / "master_key")) as http:
             request = asyncio.create_task(http.get("/api/sleep/0.5"))
             await until(lambda: _is_asleep(http))
             process.send_signal(number)
@@ -470,10 +479,10 @@ class TestCommandLine:
         assert (process.returncode, errors) == (0, "")
 
     async def test_a_function_that_hangs_does_not_keep_it_from_stopping(
-        self, command_line: Callable[..., Any]
+        self, command_line: Callable[..., Any], tmp_path: Path
     ) -> None:
         process = command_line(SAMPLE_APP, "--drain-seconds", "0.2")
-        async with aiohttp.ClientSession(read_url(process)) as http:
+        async with client(read_url(process), read_keys(tmp_path / "master_key")) as http:
             request = asyncio.create_task(http.get("/api/block/60"))
             await until(lambda: _is_asleep(http))
             process.send_signal(signal.SIGTERM)
@@ -498,7 +507,7 @@ class TestCommandLine:
         self, command_line: Callable[..., Any], tmp_path: Path
     ) -> None:
         process = command_line()
-        async with aiohttp.ClientSession(read_url(process)) as http:
+        async with client(read_url(process), read_keys(tmp_path / "master_key")) as http:
             answer = await http.get("/api/broken")
         assert answer.status == 500
         process.send_signal(signal.SIGTERM)

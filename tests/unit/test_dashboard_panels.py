@@ -13,7 +13,7 @@ import pytest
 from shared.adapters.memory import MemoryStateStore
 from shared.dashboard import board as board_module
 from shared.dashboard import panels
-from shared.dashboard.board import Board, kept, read
+from shared.dashboard.board import Board, kept, read_panel
 from shared.dashboard.page import page
 from shared.dashboard.recent import RecentLog
 from shared.exchange import Request
@@ -111,7 +111,7 @@ async def test_a_panel_that_fails_or_hangs_hides_no_other(
     text = (await page(hanging, Request())).body
     assert text.count("cannot be shown now") == 4, "where it belongs, and among what needs people"
     assert "hunter2" not in text
-    reply = await read(hanging, Request("breakers"))
+    reply = await read_panel(hanging, "breakers")
     assert json.loads(reply.body) == {"error": "cannot be shown now: OSError"}
 
 

@@ -237,6 +237,7 @@
     query.set("hours", new URLSearchParams(link.search).get("hours"));
     link.search = query;
   }
+  if (code) for (const link of document.querySelectorAll("a[data-keyed]")) link.search = new URLSearchParams({ code });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   let resized;
   addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(drawAll, 150); });

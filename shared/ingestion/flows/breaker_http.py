@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
-from shared.exchange import Reply, Request, shown
+from shared.exchange import Refused, Reply, Request, refused, shown
 from shared.ingestion.approval import TOKEN_CHARACTERS_MAX, TokenRefused
 from shared.ingestion.errors import BreakerChanged, DependencyDown, StoreUnavailable
 from shared.ingestion.flows.attend import Attendant
@@ -77,7 +77,10 @@ async def isolate(asked: Request, attendant: Attendant) -> Reply:
     """Stop everything until a person closes it, for who has a key of the app."""
     if _name(asked) != attendant.name:
         return _unknown(asked)
-    reason = _fields(asked.body).get("reason")
+    try:
+        reason = asked.fields().get("reason")
+    except Refused as error:
+        return refused(error)
     if not isinstance(reason, str) or not reason.strip():
         return shown({"error": 'a reason is needed: {"reason": "..."}'}, 400)
     try:

@@ -92,6 +92,12 @@ def special(req: func.HttpRequest) -> str:
     return "special"
 
 
+@app.route(route="open", auth_level=func.AuthLevel.ANONYMOUS)
+def open_to_all(req: func.HttpRequest) -> str:
+    """Answer everybody."""
+    return "open"
+
+
 @app.route(route="broken")
 def broken(req: func.HttpRequest) -> func.HttpResponse:
     """Fail."""

@@ -1,0 +1,188 @@
+"""A key opens the function that it belongs to: no address makes another function answer."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import aiohttp
+import azure.functions as func
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from yarl import URL
+
+from local.functions_host.host import FunctionsHost
+from local.system import APP_DIR
+from shared import wiring, wiring_dashboard
+from shared.adapters.memory import MemoryStateStore
+from shared.dashboard.board import Board, Panel
+from shared.dashboard.recent import RecentLog
+from tests.bindings.test_ingestion_functions import ENVIRON
+from tests.builders import NOW, resource
+
+SECRETS = {"breakers": "the-closing-token", "trends": "the-trends", "dead-letters": "the-bodies"}
+"""What each panel shows, and what only the function of that panel may answer."""
+PANEL_OF = {"breakers": "breakers", "trends": "trends"}
+"""The functions that answer with a panel, and which one."""
+RESOURCES = ("plan-1", "api", "breakers", "trends", "resources", "dead-letters")
+"""Resources may be called like anything: the names of routes are the worst of them."""
+ADDRESSES = [
+    "/API/resources/api/breakers",
+    "/Api/resources/api/trends",
+    "/api/resources/api/breakers",
+    "/api/resources/api%2Fbreakers",
+    "/API/RESOURCES/api%2fbreakers",
+    "/api/resources/x%2Fapi%2Fbreakers",
+    "/api/resources/x%252Fapi%252Fbreakers",
+    "/api/resources/%2Fapi%2F/breakers",
+    "/api/resources/..%2F/breakers",
+    "/api/resources/../breakers",
+    "/api/resources/..%2fbreakers",
+    "/api//resources//breakers",
+    "/API/trends/api/breakers",
+    "/api/trends?x=/api/breakers",
+    "/API/trends?x=/api/breakers",
+    "/API/trends%3Fx=/api/breakers",
+]
+
+
+def panel(secret: str) -> Panel:
+    async def answer() -> Any:
+        return [{"secret": secret}]
+
+    return answer
+
+
+def board() -> Board:
+    store = MemoryStateStore(lambda: NOW)
+    panels = {name: panel(secret) for name, secret in SECRETS.items()}
+    return Board({name: resource(name) for name in RESOURCES}, store, RecentLog(store), panels)
+
+
+@pytest.fixture
+def environ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
+    monkeypatch.setattr(wiring_dashboard, "board", cache(board))
+    for key, value in ENVIRON.items():
+        monkeypatch.setenv(key, value)
+
+
+@pytest.fixture
+async def app(environ: None) -> AsyncIterator[ModuleType]:
+    await wiring.close()
+    sys.modules.pop("function_app", None)
+    yield importlib.import_module("function_app")
+    sys.modules.pop("function_app", None)
+    await wiring.close()
+
+
+def shown_by_others(function: str, text: str) -> list[str]:
+    """The secrets in an answer of ``function`` that are not for those who hold its key."""
+    own = SECRETS[PANEL_OF[function]] if function in PANEL_OF else None
+    return [secret for secret in SECRETS.values() if secret != own and secret in text]
+
+
+# --- direct calls: the address and the route's parameters are whatever they are -------------------
+
+NAMES = st.sampled_from(["", "api", "API", "breakers", "trends", "dead-letters", "resources"])
+PIECES = NAMES | st.sampled_from([".", "..", "%2f", "%2F", "%252F", "/", "//", "api/breakers", "?"])
+PATHS = st.lists(PIECES, max_size=8).map("/".join)
+ROUTES = st.fixed_dictionaries({}, optional={"name": PATHS, "view": PATHS})
+READING = st.sampled_from(["resources", "trends", "breakers"])
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+async def test_resources_answers_for_no_other_function(app: ModuleType, address: str) -> None:
+    name, _, view = address.rpartition("resources/")[2].partition("/")
+    assert shown_by_others("resources", await said(app, "resources", address, name, view)) == []
+
+
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(READING, PATHS, ROUTES)
+async def test_whatever_the_address_a_function_answers_only_for_itself(
+    app: ModuleType, function: str, path: str, route: dict[str, str]
+) -> None:
+    text = await said(app, function, f"/{path}", **route)
+    assert shown_by_others(function, text) == []
+    if function in PANEL_OF:
+        assert SECRETS[PANEL_OF[function]] in text
+
+
+async def said(app: ModuleType, function: str, address: str, name: str = "", view: str = "") -> str:
+    route = {key: value for key, value in (("name", name), ("view", view)) if value}
+    request = func.HttpRequest("GET", f"http://x{address}", route_params=route, body=b"")
+    answer: func.HttpResponse = await getattr(app, function)(request)
+    return answer.get_body().decode()
+
+
+# --- the same through the local host: its routing decides which function is asked -----------------
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    running: FunctionsHost
+    http: aiohttp.ClientSession
+
+    async def get(self, address: str) -> tuple[set[str], str]:
+        """Which function was asked, and what it answered."""
+        before = self.invocations()
+        async with self.http.get(URL(f"{self.running.url}{address}", encoded=True)) as answer:
+            text = await answer.text()
+        after = self.invocations()
+        return {name for name in after if after[name] != before.get(name)}, text
+
+    def invocations(self) -> Mapping[str, int]:
+        return {name: count.invocations for name, count in self.running.counts.items()}
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Host]:
+    async with (
+        FunctionsHost(APP_DIR, settings=ENVIRON, listeners={}) as host,
+        aiohttp.ClientSession(headers={"x-functions-key": host.keys.host}) as http,
+    ):
+        yield Host(host, http)
+    await wiring.close()
+
+
+def addresses(count: int) -> Iterator[str]:
+    """Random addresses below the two prefixes, from the words and separators that may confuse."""
+    chance = random.Random(1)
+    words = ["api", "API", "%61pi", "breakers", "BREAKERS", "trends", "resources", "plan-1", "x"]
+    separators = ["/", "/", "/", "//", "%2f", "%2F", "%252F", "/./", "/../", "/..%2f", "?", "%3F"]
+    for _ in range(count):
+        parts = [
+            chance.choice(words) + chance.choice(separators) for _ in range(chance.randint(1, 5))
+        ]
+        yield chance.choice(["/api/", "/API/", "/", "//"]) + "".join(parts)
+
+
+async def test_through_the_host_no_function_answers_for_another(environ: None) -> None:
+    reached = Counter[str]()
+    async with running() as host:
+        for address in [*ADDRESSES, *addresses(400)]:
+            asked, text = await host.get(address)
+            function = asked.pop() if asked else "nobody"
+            assert shown_by_others(function, text) == [], (function, address)
+            reached[function] += 1
+    assert set(reached) >= {"resources", "trends", "breakers", "nobody"}
+
+
+async def test_routes_ignore_case_and_a_resource_may_be_called_api(environ: None) -> None:
+    async with running() as host:
+        asked, text = await host.get("/API/Breakers")
+        assert (asked, json.loads(text)) == ({"breakers"}, [{"secret": SECRETS["breakers"]}])
+        asked, text = await host.get("/api/resources/api")
+        assert (asked, json.loads(text)["name"]) == ({"resources"}, "api")

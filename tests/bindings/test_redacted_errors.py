@@ -1,0 +1,75 @@
+"""What a function or a handler raises is printed by the host and kept by the app: no secrets."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from local.functions_host.worker import Invocation, Worker, text_datum
+from local.system import APP_DIR
+from shared import wiring, wiring_ingestion
+from shared.ingestion.model import Effect, Event
+from tests.bindings.test_ingestion_functions import ENVIRON, STREAM, App, app, batch, own
+from tests.builders import resource
+
+__all__ = ["app"]
+
+SECRET = "hunter2hunter2"
+
+
+async def test_a_dead_letter_does_not_keep_a_secret_of_the_handler(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def handle(event: Event) -> Effect:
+        raise ValueError(f"postgresql://app:{SECRET}@db.example refused it")
+
+    monkeypatch.setattr(wiring_ingestion, "handler", lambda _stream: handle)
+    await app.deliver(*batch(own(5)))
+    (letter,) = app.store.rows[STREAM].dead_letters.values()
+    assert letter.error == "ValueError: postgresql://app:***@db.example refused it"
+
+
+async def test_the_breaker_does_not_keep_a_secret_of_the_handler(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def handle(event: Event) -> Effect:
+        raise ConnectionError(f"postgresql://app:{SECRET}@db.example does not answer")
+
+    monkeypatch.setattr(wiring_ingestion, "handler", lambda _stream: handle)
+    with pytest.raises(Exception, match="does not answer"):
+        await app.deliver(*batch(own(5)))
+    told = await app.ask("breaker_status")
+    assert b"db.example does not answer" in told.get_body()
+    assert SECRET.encode() not in told.get_body()
+
+
+async def test_the_host_prints_no_secret_of_an_error_or_of_what_led_to_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def store() -> Any:
+        try:
+            raise OSError(f"https://account.table.core.windows.net/?sig={SECRET}")
+        except OSError as error:
+            raise ValueError(f"Authorization: Bearer {SECRET}") from error
+
+    monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
+    await wiring.close()
+    for key, value in ENVIRON.items():
+        monkeypatch.setenv(key, value)
+    worker = Worker(APP_DIR)
+    try:
+        functions = {each.name: each.function_id for each in await worker.load()}
+        monkeypatch.setattr(wiring, "store", cache(store))
+        invocation = Invocation("message", text_datum("{}"))
+        answer = await worker.call(functions["metrics_poison"], invocation)
+    finally:
+        worker.close()
+        monkeypatch.undo()
+        await wiring.close()
+    assert "Bearer ***" not in answer.error, "all of a header is hidden"
+    assert "ValueError" in answer.error
+    assert "direct cause" in answer.traceback
+    printed = f"{answer.error} {answer.traceback} {caplog.text}"
+    assert SECRET not in printed

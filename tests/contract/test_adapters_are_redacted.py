@@ -1,0 +1,54 @@
+"""Every adapter takes secrets out of the errors that leave it; none can be forgotten."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+
+import shared.adapters
+
+WITHIN_OTHERS = {
+    "LoopbackCredential": "has no secret",
+    "LoopbackTransport": "is used by the clients of adapters",
+    "ServerTimeTransport": "is used by the clients of adapters",
+}
+"""Classes whose errors leave through an adapter, and why they need not care."""
+
+
+def found() -> Iterator[type]:
+    """Each class of the package that does something for others and is no twin in memory."""
+    for each_module in pkgutil.iter_modules(shared.adapters.__path__):
+        if "memory" in each_module.name:
+            continue
+        module = importlib.import_module(f"shared.adapters.{each_module.name}")
+        for each in vars(module).values():
+            if inspect.isclass(each) and each.__module__ == module.__name__ and serves(each):
+                yield each
+
+
+def serves(kind: type) -> bool:
+    protocol = getattr(kind, "_is_protocol", False)
+    return not protocol and any(map(inspect.iscoroutinefunction, public(kind).values()))
+
+
+def public(kind: type) -> dict[str, object]:
+    methods = {name: each for name, each in vars(kind).items() if inspect.isfunction(each)}
+    return {name: each for name, each in methods.items() if not name.startswith("_")}
+
+
+ADAPTERS = {each.__name__: each for each in found()}
+
+
+def test_every_exception_from_the_rule_is_there() -> None:
+    assert set(WITHIN_OTHERS) < set(ADAPTERS)
+
+
+@pytest.mark.parametrize("name", sorted(set(ADAPTERS) - set(WITHIN_OTHERS)))
+def test_errors_of_an_adapter_are_redacted(name: str) -> None:
+    methods = public(ADAPTERS[name])
+    bare = [name for name, each in methods.items() if not hasattr(each, "__wrapped__")]
+    assert bare == [], "put @redacting above the class"
