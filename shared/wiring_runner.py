@@ -13,6 +13,7 @@ from shared.adapters.event_hubs import KnownPartitions
 from shared.adapters.ingestion_retry import pause
 from shared.ingestion.accounting import Writer
 from shared.ingestion.balancing import BalancingTimes, Ownership
+from shared.ingestion.errors import StreamRecreated
 from shared.ingestion.flows import ingest
 from shared.ingestion.flows.balance import Balancer
 from shared.ingestion.flows.ingest import Line
@@ -21,6 +22,7 @@ from shared.ingestion.flows.read_partition import PartitionReader
 from shared.ingestion.flows.serve import BackgroundReading, processor_name
 from shared.ingestion.model import Event, Stream
 from shared.ingestion.ports import Handler
+from shared.ingestion.repeated_failures import RepeatedFailures
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +60,11 @@ class Runner:
             lambda lease: self._start(reader, lease),
             time.monotonic,
             self._told,
+            self._balancing_failed,
+            self._given_up,
         )
         self._reason = ""
+        self._failures = RepeatedFailures()
 
     def _start(self, reader: PartitionReader, lease: Ownership) -> BackgroundReading:
         log.info("[partition_taken] %s under epoch %s", lease.partition_id, lease.epoch)
@@ -82,14 +87,29 @@ class Runner:
         return self._lines[key]
 
     def _failed(self, lease: Ownership, error: Exception) -> None:
-        where = f"{lease.partition_id} under epoch {lease.epoch}"
-        log.warning("[partition_held] %s: %s: %s", where, type(error).__name__, error)
+        text = f"{type(error).__name__}: {error}"
+        if self._failures.worth_telling(lease.partition_id, text, time.monotonic()):
+            level = logging.ERROR if isinstance(error, StreamRecreated) else logging.WARNING
+            log.log(level, "[partition_held] %s: %s", _where(lease), text)
+
+    def _given_up(self, lease: Ownership, error: BaseException) -> None:
+        name = type(error).__name__
+        log.warning("[partition_given_up] %s: %s: %s", _where(lease), name, error)
+
+    def _balancing_failed(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if self._failures.worth_telling("balancing", text, time.monotonic()):
+            log.warning("[balancing_failed] %s", text)
 
     def _told(self, reason: str) -> None:
         """The same reason over and over is said once."""
         if reason != self._reason:
             log.info("[balancing] %s", reason)
         self._reason = reason
+
+
+def _where(lease: Ownership) -> str:
+    return f"{lease.partition_id} under epoch {lease.epoch}"
 
 
 async def committed_epoch(partition_id: str) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from shared.ingestion.errors import IngestionError
 from shared.ingestion.flows.processor import Processor
 
 ENDING_SECONDS_MAX = 20
@@ -32,8 +33,10 @@ class BackgroundReading:
 
     @property
     def error(self) -> BaseException | None:
-        ended = self._task.done() and not self._task.cancelled()
-        return self._task.exception() if ended else None
+        if not self._task.done():
+            return None
+        error = None if self._task.cancelled() else self._task.exception()
+        return error or IngestionError("reading ended without an error")
 
     def cancel(self) -> None:
         self._task.cancel()
