@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from shared.ingestion.flows.balance import Balancer
 from shared.ingestion.flows.ingest import Line
 from shared.ingestion.flows.processor import Processor
 from shared.ingestion.flows.read_partition import PartitionReader
-from shared.ingestion.flows.serve import BackgroundReading, processor_name
+from shared.ingestion.flows.serve import BackgroundReading, processor_name, repeat, serve
 from shared.ingestion.model import Event, Stream
 from shared.ingestion.ports import Handler
 from shared.ingestion.repeated_failures import RepeatedFailures
@@ -27,18 +28,21 @@ from shared.ingestion.repeated_failures import RepeatedFailures
 log = logging.getLogger(__name__)
 
 HandlerOf = Callable[[Stream], Handler]
+TAIL_SECONDS = 60.0
+"""Between two looks at the tails of the partitions that are held, as the trigger's timer does."""
 
 
 class Runner:
     """One process that takes its share of the partitions. ``handler_of`` makes what a partition's
     events are handled with."""
 
-    def __init__(self, handler_of: HandlerOf) -> None:
+    def __init__(self, handler_of: HandlerOf, tail_seconds: float = TAIL_SECONDS) -> None:
         self._handler_of = handler_of
-        self._lines: dict[tuple[str, int], Line] = {}
+        self._tail_seconds = tail_seconds
+        self._lines: dict[str, tuple[int, Line]] = {}
         self.name = processor_name()
         settings, hub = wiring_ingestion.settings(), wiring_ingestion.connection()
-        self.cycle_seconds = settings.balancing.cycle_seconds
+        self._cycle_seconds = settings.balancing.cycle_seconds
         reader = PartitionReader(
             wiring_ingestion.stream,
             state.store(),
@@ -66,6 +70,25 @@ class Runner:
         self._reason = ""
         self._failures = RepeatedFailures()
 
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until ``stopping`` is set; then everything is given up."""
+        watching = asyncio.create_task(repeat(self._watch_tails, stopping, self._tail_seconds))
+        try:
+            await serve(self.processor, stopping, self._cycle_seconds)
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    async def _watch_tails(self) -> None:
+        """Account for what the hub has and no receiver delivers, whatever keeps it from that."""
+        leases = {partition_id: held.lease for partition_id, held in self.processor.held.items()}
+        try:
+            await wiring_ingestion.tail_watch().run(
+                list(leases), lambda partition_id: self._line(leases[partition_id])
+            )
+        except Exception as error:  # each partition's has a line of its own
+            log.warning("[tails_failed] %s: %s", type(error).__name__, error)
+
     def _start(self, reader: PartitionReader, lease: Ownership) -> BackgroundReading:
         log.info("[partition_taken] %s under epoch %s", lease.partition_id, lease.epoch)
         return BackgroundReading(reader.read(lease))
@@ -79,12 +102,13 @@ class Runner:
         await wiring_ingestion.keeper().run()
 
     def _line(self, lease: Ownership) -> Line:
-        key = lease.partition_id, lease.epoch
-        if key not in self._lines:
+        epoch, line = self._lines.get(lease.partition_id, (None, None))
+        if line is None or epoch != lease.epoch:
             stream = wiring_ingestion.stream(lease.partition_id)
             writer = Writer(self.name, lease.epoch)
-            self._lines[key] = wiring_ingestion.line_of(stream, writer, self._handler_of(stream))
-        return self._lines[key]
+            line = wiring_ingestion.line_of(stream, writer, self._handler_of(stream))
+            self._lines[lease.partition_id] = lease.epoch, line
+        return line
 
     def _failed(self, lease: Ownership, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"

@@ -7,7 +7,7 @@ import os
 import random
 import socket
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -65,3 +65,17 @@ async def serve(
                 await asyncio.wait_for(stopping.wait(), seconds * jitter())
     finally:
         await processor.stop()
+
+
+async def repeat(
+    work: Callable[[], Awaitable[None]],
+    stopping: asyncio.Event,
+    seconds: float,
+    jitter: Callable[[], float] = about_one,
+) -> None:
+    """Do some work now and then until ``stopping`` is set, the first time after one wait."""
+    while not stopping.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), seconds * jitter())
+            return
+        await work()
