@@ -60,7 +60,7 @@ MUTANTS = [
     # --- leases
     Mutant("ingestion_balancing", "balancing._taking", "row.epoch + 1", "row.epoch"),
     Mutant("ingestion_balancing", "balancing._richest", "most = max(", "most = min("),
-    Mutant("ingestion_balancing", "balancing._board", "row.modified_at > expired", "True"),
+    Mutant("ingestion_balancing", "balancing._board", "now - row.modified_at < expires", "True"),
     Mutant(
         "ingestion_balancing",
         "flows.balance.Balancer.cycle",
@@ -86,8 +86,18 @@ MUTANTS = [
     Mutant("ingestion_breaker", "breaker.trip", "breaker.mode is not Mode.CLOSED", "False"),
     Mutant("ingestion_breaker", "breaker.trip", "breaker.epoch + 1", "breaker.epoch"),
     Mutant("ingestion_breaker", "breaker.close", "or breaker.epoch != epoch", ""),
-    Mutant("ingestion_breaker", "breaker._probe_is_due", "or now >= breaker.probe.until", ""),
-    Mutant("ingestion_breaker", "breaker.take_announcement", "now < breaker.announce_at", "True"),
+    Mutant(
+        "ingestion_breaker",
+        "breaker._probe_is_due",
+        "or _is_over(breaker.probe.until, times.probe_seconds, now)",
+        "",
+    ),
+    Mutant(
+        "ingestion_breaker",
+        "breaker.take_announcement",
+        "not _is_over(breaker.announce_at, times.announce_seconds, now)",
+        "True",
+    ),
     Mutant("ingestion_breaker", "breaker.report_probe", "if failure is not None", "if False"),
     Mutant(
         "ingestion_breaker",

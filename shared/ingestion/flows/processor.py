@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Protocol
 
 from shared.ingestion.balancing import Ownership
@@ -99,8 +98,10 @@ class Processor:
             await reading.ended()
 
     def _seconds_left(self, share: Share, lease: Ownership) -> float:
-        expires_at = lease.modified_at + timedelta(seconds=self.balancer.times.expire_seconds)
-        return (expires_at - share.read_at).total_seconds()
+        """Of a lease that was written by a clock since set back: not more than of a new one."""
+        lasts = self.balancer.times.expire_seconds
+        age = (share.read_at - lease.modified_at).total_seconds()
+        return min(lasts - age, lasts)
 
 
 def _same(lease: Ownership, share: Share, partition_id: str) -> bool:
