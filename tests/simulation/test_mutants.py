@@ -68,6 +68,20 @@ MUTANTS = [
         f"self.me, {SKEWED}",
     ),
     Mutant("ingestion_balancing", "flows.balance.Balancer.cycle", "in found.renewals", "in ()"),
+    Mutant("ingestion_balancing", "balancing._is_ahead", "return row", "return False and row"),
+    Mutant("ingestion_balancing", "balancing.release", "row.epoch", "0"),
+    Mutant(
+        "ingestion_balancing",
+        "flows.balance.Balancer._renew",
+        "del mine[renewal.partition_id]",
+        "pass",
+    ),
+    Mutant(
+        "ingestion_balancing",
+        "flows.balance.Balancer._claim",
+        "max(claim.epoch, committed + 1)",
+        "claim.epoch",
+    ),
     Mutant("ingestion_fleet", "flows.balance.Balancer._claim", "return False", WON_ANYWAY),
     Mutant(
         "ingestion_fleet",
