@@ -96,6 +96,32 @@ MUTANTS = [
         "True",
         first_seed=30,
     ),
+    Mutant(
+        "ingestion_fleet",
+        "flows.processor.Processor.cycle",
+        "asked_at >= held.until",
+        "False",
+    ),
+    Mutant(
+        "ingestion_fleet",
+        "flows.processor.Processor._give_up_ended",
+        "if error is not None",
+        "if type(error).__name__ == 'Fenced'",
+    ),
+    # --- order of a partition key, and what fits into a transaction
+    Mutant(
+        "ingestion_fleet",
+        "flows.settle.settle",
+        "lanes[event.partition_key].append",
+        "lanes[event.offset].append",
+    ),
+    Mutant(
+        "ingestion_fleet",
+        "flows.settle.settle",
+        "lanes[settled.begun.partition_key] = same_key",
+        "pass",
+    ),
+    Mutant("ingestion_fleet", "accounting._fits", "entry.rows >= limits", "entry.rows > limits"),
     # --- the breaker
     Mutant("ingestion_breaker", "breaker.trip", "breaker.mode is not Mode.CLOSED", "False"),
     Mutant("ingestion_breaker", "breaker.trip", "breaker.epoch + 1", "breaker.epoch"),
