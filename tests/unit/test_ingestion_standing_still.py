@@ -75,15 +75,17 @@ async def test_a_recreated_hub_is_told_and_tried_again_like_any_failure() -> Non
     assert reading.pauses == ATTEMPTS_MAX
 
 
+class RowsAreDeleted(Reading):
+    """A person deletes the rows of the stream as soon as the failure is told."""
+
+    def tell(self, _lease: Ownership, _error: Exception) -> None:
+        self.store.rows.clear()
+
+
 async def test_reading_goes_on_by_itself_once_the_rows_of_a_recreated_hub_are_deleted() -> None:
-    reading = Reading(Fenced("the receiver was reached"))
+    reading = RowsAreDeleted(Fenced("the receiver was reached"))
     reading.store.rows[STREAM].checkpoint = CHECKPOINT
     reading.hub.recreate(STREAM, NOW + timedelta(hours=1))
-
-    def delete_rows(_lease: Ownership, _error: Exception) -> None:
-        reading.store.rows.clear()
-
-    reading.tell = delete_rows  # type: ignore[method-assign]
     with pytest.raises(Fenced, match="the receiver was reached"):
         await reading.run()
 
