@@ -378,6 +378,7 @@ class World:
         self.two_read_longest = timedelta()
         self.handling: dict[tuple[str, str, int, str | None], int] = {}
         self.begun: dict[tuple[str, str, int, str | None], int] = {}
+        self.disorder: list[str] = []
         for partition in range(self.partitions):
             self.enqueue(str(partition), 20)
         for _ in range(self.random.randint(2, 4)):
@@ -541,15 +542,18 @@ class World:
         )
 
     async def _handle_in_turn(self, event: Event, instance: Instance, lease: Ownership) -> Effect:
-        """Of one key an event is begun when the one before it is done with."""
+        """Of one key an event is begun when the one before it is done with; the same one may be
+        begun again."""
         key = instance.name, lease.partition_id, lease.epoch, event.partition_key
-        assert key not in self.handling, f"{event.sequence} beside {self.handling[key]} of {key}"
-        assert event.sequence > self.begun.get(key, -1), f"{event.sequence} comes late for {key}"
+        if key in self.handling:
+            self.disorder.append(f"{event.sequence} beside {self.handling[key]} of {key}")
+        if event.sequence < self.begun.get(key, -1):
+            self.disorder.append(f"{event.sequence} after {self.begun[key]} of {key}")
         self.handling[key] = self.begun[key] = event.sequence
         try:
             return await self._handle(event, lease.partition_id)
         finally:
-            del self.handling[key]
+            self.handling.pop(key, None)
 
     async def _handle(self, event: Event, partition_id: str) -> Effect:
         with failing_as(DependencyDown("handler")):

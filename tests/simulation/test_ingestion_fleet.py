@@ -70,7 +70,9 @@ def check_accounts(world: World) -> None:
 
 
 def check_order(world: World) -> None:
-    """Of each key, messages came at least once and the first time in order."""
+    """Of each key, events were handled in order, one at a time, and their messages came at least
+    once and the first time in order."""
+    assert not world.disorder, world.disorder
     for partition in map(str, range(world.partitions)):
         stream = stream_of(partition)
         for key in "abc":
