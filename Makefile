@@ -40,8 +40,8 @@ package: $(READY) ## the app as a zip to deploy, in .local/app.zip
 bench: $(READY) ## measurements as JSON lines; GROUP=decide for one group
 	@$(BIN)/python -m bench $(GROUP)
 
-simulate: $(READY) ## every seeded simulation; SEEDS=10000, or SEED=7 ONLY=ingestion again
-	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+simulate: $(READY) ## every seeded simulation; SEEDS=10000 FIRST=5000, or SEED=7 ONLY=ingestion again
+	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 soak: $(READY) ## read an event hub with processes that are killed; ARGUMENTS="--kills 20 --events 5000"
 	@$(BIN)/python -m bench.soak $(ARGUMENTS)

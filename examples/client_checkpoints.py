@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from azure.eventhub import EventData
+from azure.eventhub import EventData, LoadBalancingStrategy
 from azure.eventhub.aio import EventHubConsumerClient
 from azure.eventhub.exceptions import OwnershipLostError
 
@@ -52,6 +52,9 @@ async def read(
         connection_string,
         "$Default",
         eventhub_name=hub,
+        load_balancing_strategy=LoadBalancingStrategy.BALANCED,  # greedy clients never share evenly
+        load_balancing_interval=5,  # seconds; one partition is claimed each time
+        idle_timeout=20,  # seconds; without it a broken connection can go unnoticed for ever
         checkpoint_store=FencedCheckpointStore(rows),  # one for each client
     )
     try:

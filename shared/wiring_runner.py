@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -13,30 +14,35 @@ from shared.adapters.event_hubs import KnownPartitions
 from shared.adapters.ingestion_retry import pause
 from shared.ingestion.accounting import Writer
 from shared.ingestion.balancing import BalancingTimes, Ownership
+from shared.ingestion.errors import StreamRecreated
 from shared.ingestion.flows import ingest
 from shared.ingestion.flows.balance import Balancer
 from shared.ingestion.flows.ingest import Line
 from shared.ingestion.flows.processor import Processor
 from shared.ingestion.flows.read_partition import PartitionReader
-from shared.ingestion.flows.serve import BackgroundReading, processor_name
+from shared.ingestion.flows.serve import BackgroundReading, processor_name, repeat, serve
 from shared.ingestion.model import Event, Stream
 from shared.ingestion.ports import Handler
+from shared.ingestion.repeated_failures import RepeatedFailures
 
 log = logging.getLogger(__name__)
 
 HandlerOf = Callable[[Stream], Handler]
+TAIL_SECONDS = 60.0
+"""Between two looks at the tails of the partitions that are held, as the trigger's timer does."""
 
 
 class Runner:
     """One process that takes its share of the partitions. ``handler_of`` makes what a partition's
     events are handled with."""
 
-    def __init__(self, handler_of: HandlerOf) -> None:
+    def __init__(self, handler_of: HandlerOf, tail_seconds: float = TAIL_SECONDS) -> None:
         self._handler_of = handler_of
-        self._lines: dict[tuple[str, int], Line] = {}
+        self._tail_seconds = tail_seconds
+        self._lines: dict[str, tuple[int, Line]] = {}
         self.name = processor_name()
         settings, hub = wiring_ingestion.settings(), wiring_ingestion.connection()
-        self.cycle_seconds = settings.balancing.cycle_seconds
+        self._cycle_seconds = settings.balancing.cycle_seconds
         reader = PartitionReader(
             wiring_ingestion.stream,
             state.store(),
@@ -58,8 +64,30 @@ class Runner:
             lambda lease: self._start(reader, lease),
             time.monotonic,
             self._told,
+            self._balancing_failed,
+            self._given_up,
         )
         self._reason = ""
+        self._failures = RepeatedFailures()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until ``stopping`` is set; then everything is given up."""
+        watching = asyncio.create_task(repeat(self._watch_tails, stopping, self._tail_seconds))
+        try:
+            await serve(self.processor, stopping, self._cycle_seconds)
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    async def _watch_tails(self) -> None:
+        """Account for what the hub has and no receiver delivers, whatever keeps it from that."""
+        leases = {partition_id: held.lease for partition_id, held in self.processor.held.items()}
+        try:
+            await wiring_ingestion.tail_watch().run(
+                list(leases), lambda partition_id: self._line(leases[partition_id])
+            )
+        except Exception as error:  # each partition's has a line of its own
+            log.warning("[tails_failed] %s: %s", type(error).__name__, error)
 
     def _start(self, reader: PartitionReader, lease: Ownership) -> BackgroundReading:
         log.info("[partition_taken] %s under epoch %s", lease.partition_id, lease.epoch)
@@ -74,22 +102,38 @@ class Runner:
         await wiring_ingestion.keeper().run()
 
     def _line(self, lease: Ownership) -> Line:
-        key = lease.partition_id, lease.epoch
-        if key not in self._lines:
+        epoch, line = self._lines.get(lease.partition_id, (None, None))
+        if line is None or epoch != lease.epoch:
             stream = wiring_ingestion.stream(lease.partition_id)
             writer = Writer(self.name, lease.epoch)
-            self._lines[key] = wiring_ingestion.line_of(stream, writer, self._handler_of(stream))
-        return self._lines[key]
+            line = wiring_ingestion.line_of(stream, writer, self._handler_of(stream))
+            self._lines[lease.partition_id] = lease.epoch, line
+        return line
 
     def _failed(self, lease: Ownership, error: Exception) -> None:
-        where = f"{lease.partition_id} under epoch {lease.epoch}"
-        log.warning("[partition_held] %s: %s: %s", where, type(error).__name__, error)
+        text = f"{type(error).__name__}: {error}"
+        if self._failures.worth_telling(lease.partition_id, text, time.monotonic()):
+            level = logging.ERROR if isinstance(error, StreamRecreated) else logging.WARNING
+            log.log(level, "[partition_held] %s: %s", _where(lease), text)
+
+    def _given_up(self, lease: Ownership, error: BaseException) -> None:
+        name = type(error).__name__
+        log.warning("[partition_given_up] %s: %s: %s", _where(lease), name, error)
+
+    def _balancing_failed(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if self._failures.worth_telling("balancing", text, time.monotonic()):
+            log.warning("[balancing_failed] %s", text)
 
     def _told(self, reason: str) -> None:
         """The same reason over and over is said once."""
         if reason != self._reason:
             log.info("[balancing] %s", reason)
         self._reason = reason
+
+
+def _where(lease: Ownership) -> str:
+    return f"{lease.partition_id} under epoch {lease.epoch}"
 
 
 async def committed_epoch(partition_id: str) -> int:

@@ -1,8 +1,8 @@
 """``make soak``: several processes read an event hub while they are killed at random.
 
 For real: Azurite, the AMQP stand-in, and two kinds of processes as they are: the app in the local
-functions host, and ``python -m shared.ingestion run``. Prints figures as one JSON object; the exit
-code is 1 where anything was lost, doubled or out of order.
+functions host, and ``python -m shared.ingestion run``. Both kinds are killed in turns. Prints
+figures as one JSON object; the exit code is 1 where anything was lost, doubled or out of order.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from azure.data.tables.aio import TableClient
 from azure.eventhub.aio import EventHubProducerClient
 
 from bench.soak.account import Account, Collector
-from bench.soak.fleet import HOST, RUNNER, Fleet
+from bench.soak.fleet import Fleet, Kind
 from bench.soak.producer import Producer
 from bench.soak.recovery import RecoveryWatch
 from local.amqp import AmqpStandIn
@@ -67,17 +68,19 @@ class Soak:
     watch: RecoveryWatch
     owners: OwnershipStore
     lost_readers: int = 0
+    killed: Counter[Kind] = field(default_factory=Counter)
 
     async def run(self) -> tuple[float, list[int]]:
         """Answers for how long events flowed, and how the processes ended."""
         for number in range(self.options.processes):
-            self.fleet.start(HOST if number < self.options.hosts else RUNNER)
+            self.fleet.start(Kind.HOST if number < self.options.hosts else Kind.RUNNER)
+        kinds = self.fleet.kinds
         await self._until(lambda: bool(self.watch.checkpoints), WARM_UP_SECONDS_MAX, feed=True)
         began = time.monotonic()
         for kill in range(self.options.kills):
             left = self.options.events - self.producer.sent
             await self.producer.send(left // (self.options.kills - kill))
-            await self._kill()
+            await self._kill(kinds[kill % len(kinds)])
             await asyncio.sleep(self.options.interval * self.chance.uniform(0.5, 1.5))
             _progress(f"{kill + 1} of {self.options.kills} kills, {self.producer.sent} events sent")
         await self._until(self._complete, END_SECONDS_MAX)
@@ -85,8 +88,10 @@ class Soak:
         seconds = time.monotonic() - began
         return seconds, await self.fleet.stop()
 
-    async def _kill(self) -> None:
-        victim = self.chance.choice(self.fleet.processes)
+    async def _kill(self, kind: Kind) -> None:
+        """One of the kind; the kinds take turns, so that each is among the killed."""
+        victim = self.chance.choice(self.fleet.of(kind))
+        self.killed[kind] += 1
         rows = (await self.owners.owners()).rows
         await asyncio.to_thread(self.fleet.kill, victim)
         self.lost_readers += await self.watch.killed(victim.pid, rows)
@@ -193,7 +198,7 @@ async def _soak(
         await asyncio.gather(running, watching, collecting, return_exceptions=True)
         await fleet.stop()
     return {"seconds": seconds, "exit_codes": codes, "lost_readers": run.lost_readers,
-            "recovery": watch.seconds}  # fmt: skip
+            "killed": run.killed, "recovery": watch.seconds}  # fmt: skip
 
 
 def _figures(
@@ -205,6 +210,8 @@ def _figures(
         "ok": not any(verdict.values()) and not any(result["exit_codes"]),
         "events": producer.sent,
         "kills": options.kills,
+        "killed_hosts": result["killed"][Kind.HOST],
+        "killed_runners": result["killed"][Kind.RUNNER],
         "processes": options.processes,
         "hosts": options.hosts,
         "partitions": options.partitions,

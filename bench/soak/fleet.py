@@ -7,16 +7,22 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import IO
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = (sys.executable, "-m")
-RUNNER = (*PYTHON, "shared.ingestion", "run", "--handler", "bench.soak.handler:handler_of")
-HOST = (*PYTHON, "local.functions_host", "--app", "bench/soak/host_app", "--port", "0")
 STOP_SECONDS_MAX = 30
+
+
+class Kind(Enum):
+    """What a process is. A host is killed as a whole: its worker runs in the same process."""
+
+    RUNNER = (*PYTHON, "shared.ingestion", "run", "--handler", "bench.soak.handler:handler_of")
+    HOST = (*PYTHON, "local.functions_host", "--app", "bench/soak/host_app", "--port", "0")
 
 
 @dataclass(slots=True)
@@ -26,15 +32,23 @@ class Fleet:
     environ: Mapping[str, str]
     log: IO[bytes]
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    _commands: dict[int, Sequence[str]] = field(default_factory=dict)
+    _kinds: dict[int, Kind] = field(default_factory=dict)
 
-    def start(self, command: Sequence[str]) -> None:
+    @property
+    def kinds(self) -> list[Kind]:
+        """Those that there are, in the order in which they were started."""
+        return list(dict.fromkeys(self._kinds.values()))
+
+    def of(self, kind: Kind) -> list[subprocess.Popen[bytes]]:
+        return [process for process in self.processes if self._kinds[process.pid] is kind]
+
+    def start(self, kind: Kind) -> None:
         environ = {**os.environ, **self.environ}
         process = subprocess.Popen(
-            command, env=environ, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=self.log
+            kind.value, env=environ, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=self.log
         )
         self.processes.append(process)
-        self._commands[process.pid] = command
+        self._kinds[process.pid] = kind
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """At once and without a word."""
@@ -44,7 +58,7 @@ class Fleet:
     def replace(self, process: subprocess.Popen[bytes]) -> None:
         """Another one of its kind takes its place."""
         self.processes.remove(process)
-        self.start(self._commands.pop(process.pid))
+        self.start(self._kinds.pop(process.pid))
 
     async def stop(self) -> list[int]:
         """Ask all to stop; answers their exit codes."""

@@ -44,6 +44,7 @@ from shared.ingestion.balancing import BalancingTimes, Ownership
 from shared.ingestion.flows.balance import Balancer
 from shared.ingestion.flows.processor import Processor
 from shared.ingestion.flows.serve import processor_name, serve
+from shared.ingestion.repeated_failures import RepeatedFailures
 
 DEFAULT_CONNECTION = "EventHub"
 START, END = "-1", "@latest"
@@ -78,6 +79,7 @@ class EventHubListener:
         )
         self._loop: asyncio.Task[None] | None = None
         self._reason = ""
+        self._failures = RepeatedFailures()
 
     async def start(self) -> None:
         """Begin to read."""
@@ -110,7 +112,9 @@ class EventHubListener:
         times = BalancingTimes(lifetime / RENEWALS, lifetime)
         partitions = KnownPartitions(EventHubReader(self._hub, self._group), times.patience_seconds)
         balancer = Balancer(processor_name(), self._owners, partitions, _no_epoch, times)
-        return Processor(balancer, self._reading, time.monotonic, self._balanced)
+        return Processor(
+            balancer, self._reading, time.monotonic, self._balanced, self._balancing_failed
+        )
 
     def _reading(self, lease: Ownership) -> PartitionReading:
         partition_id = lease.partition_id
@@ -165,6 +169,10 @@ class EventHubListener:
         if reason != self._reason:
             self._log(logging.INFO, "balancing", reason)
         self._reason = reason
+
+    def _balancing_failed(self, error: Exception) -> None:
+        if self._failures.worth_telling("balancing", repr(error), time.monotonic()):
+            self._failed("balancing_failed", repr(error))
 
     def _failed(self, action: str, reason: str) -> None:
         self._log(logging.WARNING, action, reason)

@@ -31,6 +31,10 @@ READ_EVENTS_MAX = 1000
 READ_BYTES_MAX = 8 * 1024 * 1024
 """Of one call; what comes after is for the next one."""
 
+IDLE_SECONDS_MAX = 20.0
+"""Without any frame for so long a connection is closed as broken. The client asks the service for
+a sign of life twice as often; without this it would wait for ever where packets are swallowed."""
+
 
 @redacting
 class EventHubReader:
@@ -162,16 +166,23 @@ class KnownPartitions:
 
 
 def consumer_client(
-    connection: EventHubConnection, consumer_group: str, retries: int
+    connection: EventHubConnection,
+    consumer_group: str,
+    retries: int,
+    idle_seconds: float = IDLE_SECONDS_MAX,
 ) -> EventHubConsumerClient:
     return client_of(
-        EventHubConsumerClient, connection, consumer_group=consumer_group, retry_total=retries
+        EventHubConsumerClient,
+        connection,
+        consumer_group=consumer_group,
+        retry_total=retries,
+        idle_timeout=idle_seconds,
     )
 
 
 def client_of(kind: type[Client], connection: EventHubConnection, **options: Any) -> Client:
     """A client of its own for each call, by string or identity; it connects when first used."""
-    options["eventhub_name"] = connection.hub
+    options = {"eventhub_name": connection.hub, "idle_timeout": IDLE_SECONDS_MAX, **options}
     if connection.connection_string:
         return kind.from_connection_string(connection.connection_string, **options)
     credential = credential_for(connection.namespace, connection.client_id)

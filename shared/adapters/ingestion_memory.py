@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import count
 
 from shared.ingestion.accounting import CommitLimits, check_epoch, check_number
 from shared.ingestion.balancing import Claim, Ownership
@@ -204,11 +205,13 @@ class MemoryHubReader:
 
 
 class MemoryOwnershipStore:
-    """Rows with versions; a claim under an old version is refused."""
+    """Rows with versions; a claim under an old version is refused. No version comes twice, also
+    where a row was deleted and is made anew."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._rows: dict[str, Ownership] = {}
+        self._versions = count(1)
 
     async def owners(self) -> SeenOwners:
         return SeenOwners(tuple(self._rows.values()), self._clock())
@@ -219,7 +222,7 @@ class MemoryOwnershipStore:
         if version != claim.expected_version:
             raise ClaimLost(f"partition {claim.partition_id}: {version} stands")
         row = Ownership(
-            claim.partition_id, claim.owner, claim.epoch, self._clock(), (version or 0) + 1
+            claim.partition_id, claim.owner, claim.epoch, self._clock(), next(self._versions)
         )
         self._rows[claim.partition_id] = row
         return row

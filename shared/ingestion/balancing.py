@@ -40,6 +40,9 @@ class BalancingTimes:
     """An ownership that was not renewed for ``expire_seconds`` is free.
 
     It is renewed from ``renew_seconds`` on; a younger one is fresh and not written again.
+
+    A row that is further ahead of now than ``expire_seconds`` was written before the store's clock
+    was set back, and not renewed since. It is free for others, and its owner renews it at once.
     """
 
     renew_seconds: float = 10
@@ -128,21 +131,30 @@ def plan(
     """
     board = _board(view, me, now, times)
     keep = tuple(board.rows[p] for p in board.mine)
-    due = now - timedelta(seconds=times.renew_seconds)
-    renewals = tuple(_renewal(row) for row in keep if row.modified_at <= due)
+    fresh = timedelta(seconds=times.renew_seconds)
+    renewals = tuple(
+        _renewal(row)
+        for row in keep
+        if _is_ahead(row, now, times) or now - row.modified_at >= fresh
+    )
     claim, reason = _claim(board, choose)
     return BalancingPlan(keep, renewals, claim, reason)
 
 
 def _board(view: View, me: str, now: datetime, times: BalancingTimes) -> _Board:
-    expired = now - timedelta(seconds=times.expire_seconds)
+    expires = timedelta(seconds=times.expire_seconds)
     held: dict[str, tuple[str, ...]] = {me: ()}
     for row in view.ownerships:
-        living = row.owner and row.modified_at > expired
+        renewed = row.owner == me or not _is_ahead(row, now, times)
+        living = row.owner and renewed and now - row.modified_at < expires
         if living and row.partition_id in view.partition_ids:
             held[row.owner] = (*held.get(row.owner, ()), row.partition_id)
     rows = {row.partition_id: row for row in view.ownerships}
     return _Board(me, view.partition_ids, rows, held)
+
+
+def _is_ahead(row: Ownership, now: datetime, times: BalancingTimes) -> bool:
+    return row.modified_at - now > timedelta(seconds=times.expire_seconds)
 
 
 def _renewal(row: Ownership) -> Claim:

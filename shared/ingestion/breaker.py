@@ -142,7 +142,7 @@ def start_probe(
     What succeeded since the break counts, whoever's it was: where little comes, no holder alone
     might ever see enough.
     """
-    if not _probe_is_due(breaker, now):
+    if not _probe_is_due(breaker, now, times):
         return None
     left = breaker.probe.events_left if breaker.probe else times.probe_events
     probe = Probe(holder, partition_id, _until(now, times), left)
@@ -150,12 +150,19 @@ def start_probe(
     return replace(breaker, mode=Mode.HALF_OPEN, changed_at=now, reason=reason, probe=probe)
 
 
-def _probe_is_due(breaker: Breaker, now: datetime) -> bool:
+def _probe_is_due(breaker: Breaker, now: datetime, times: BreakerTimes) -> bool:
     if breaker.mode is Mode.OPEN:
-        return breaker.retry_at is not None and now >= breaker.retry_at
+        length = break_seconds(breaker.breaks - 1, times)
+        return breaker.retry_at is not None and _is_over(breaker.retry_at, length, now)
     if breaker.mode is Mode.HALF_OPEN:
-        return breaker.probe is None or now >= breaker.probe.until
+        return breaker.probe is None or _is_over(breaker.probe.until, times.probe_seconds, now)
     return False
+
+
+def _is_over(end: datetime, length_seconds: float, now: datetime) -> bool:
+    """Whether a period has ended. One with more than twice its length still to go was begun before
+    the store's clock was set back, and is over too: nobody has to wait for that clock."""
+    return not now < end <= now + timedelta(seconds=2 * length_seconds)
 
 
 def report_probe(
@@ -226,7 +233,7 @@ def take_announcement(breaker: Breaker, now: datetime, times: BreakerTimes) -> B
     """Take over an announcement that its announcer has not finished in time."""
     if breaker.announced_epoch >= breaker.epoch or breaker.announce_at is None:
         return None
-    if now < breaker.announce_at:
+    if not _is_over(breaker.announce_at, times.announce_seconds, now):
         return None
     return replace(breaker, announce_at=now + timedelta(seconds=times.announce_seconds))
 

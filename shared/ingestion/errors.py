@@ -51,6 +51,10 @@ class HubUnavailable(IngestionError):
     """The hub cannot be read right now; what it has is not known, so nothing is a gap yet."""
 
 
+class HubSilent(HubUnavailable):
+    """The hub delivered nothing and reported nothing for too long; give the partition up."""
+
+
 class TransientFailure(IngestionError):
     """Handling an event failed in a way that may pass; tried again, and poison only in the end."""
 

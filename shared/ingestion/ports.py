@@ -223,8 +223,8 @@ class PartitionReceiver(Protocol):
         """Deliver batch after batch of what follows ``after`` (None: of all there is), the next
         one when the last one is done with; an empty one now and then while nothing comes.
 
-        Never returns. Raises HubUnavailable, also where somebody else took the partition over, and
-        whatever ``deliver`` raises.
+        Never returns. Raises HubUnavailable, also where somebody else took the partition over,
+        HubSilent where neither a batch nor an error comes, and whatever ``deliver`` raises.
         """
         ...
 

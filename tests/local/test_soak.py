@@ -25,4 +25,5 @@ def test_processes_that_are_killed_lose_and_repeat_nothing() -> None:
     figures = json.loads(ended.stdout)
     assert figures["events"] == 600
     assert figures["kills"] == 2
+    assert (figures["killed_hosts"], figures["killed_runners"]) == (1, 1)
     assert figures["partitions_that_lost_their_reader"] > 0

@@ -1,17 +1,30 @@
 """A fleet of processors that crash, sleep, race and lose replies, on partitions that grow.
 
 What is simulated: the whole way from a lease to a commit, in the flows that run for real. What is
-made up: the hub with its owner levels, the store's loss of replies (a call that seemed lost may
-still arrive seconds later), processes that die or sleep for minutes, and their wrong clocks.
+made up: the hub with its owner levels, partitions that cannot be attached to and connections that
+carry nothing, the store's loss of replies (a call that seemed lost may still arrive seconds later)
+and its clock that is set back, ownership rows that get lost, processes that die, sleep or do not
+reach the store for minutes, and their wrong clocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
+from random import Random
+from types import coroutine
 from typing import Any, TypeVar
 
 from shared.adapters.ingestion_memory import (
@@ -24,6 +37,7 @@ from shared.ingestion.balancing import BalancingTimes, Claim, Ownership
 from shared.ingestion.errors import (
     CommitRefused,
     DependencyDown,
+    HubSilent,
     HubUnavailable,
     IngestionError,
     StoreUnavailable,
@@ -42,7 +56,7 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.ingestion.ports import ReadBack, Saved, SeenOwners, StoredMessage
+from shared.ingestion.ports import ReadBack, Saved, SeenOwners, StoredMessage, Together
 from shared.ingestion.survey import Span
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, Task, pause
@@ -53,8 +67,20 @@ TIMES = BalancingTimes(renew_seconds=10, expire_seconds=30)
 CYCLE_SECONDS = 5
 SKEW_SECONDS_MAX = 600
 SLEEP_SECONDS_MAX = 90
+CUT_OFF_SECONDS_MAX = 90
+SILENT_SECONDS_MAX = 60
+"""So long a partition can be attached to by nobody, and its connections carry nothing."""
+NOTICED_SECONDS = 20
+"""After so long a receiver reports that it cannot attach, or that its connection is broken."""
+BACK_SECONDS = 600
 LATE_SECONDS_MAX = 40
 BATCH_MAX = 150
+LANES_MAX = 4
+LOST = "(lost)"
+"""Stands for the owner of a row that was deleted."""
+GOOD, BAD, FULL, TOO_LARGE = b"good", b"bad", b"full", b"too large"
+"""What becomes of an event: an effect; a dead letter; the largest effect that fits into a
+transaction; an effect with a row more, which is a dead letter."""
 
 
 def stream_of(partition_id: str) -> Stream:
@@ -78,6 +104,8 @@ class Instance:
     skew: timedelta
     tasks: list[Task] = field(default_factory=list)
     asleep_until: datetime = NOW
+    cut_off_until: datetime = NOW
+    """Until then it does not reach the owners' rows."""
     consumers: dict[tuple[str, int], Consumer] = field(default_factory=dict)
 
 
@@ -85,7 +113,7 @@ class Store(MemoryIngestionStore):
     """Remembers every commit; a call that failed before it arrived may arrive late."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(lambda: world.now, world.limits.rows_max)
+        super().__init__(lambda: world.store_now, world.limits.rows_max)
         self.world = world
         self.commits: dict[Stream, list[Commit]] = {}
         self.late = self.refused = 0
@@ -133,9 +161,10 @@ class Owners(MemoryOwnershipStore):
     """Remembers every row that was written; its claims may arrive late too."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(lambda: world.now)
+        super().__init__(lambda: world.store_now)
         self.world = world
         self.written: list[Ownership] = []
+        self.in_flight: Counter[str] = Counter()
 
     async def owners(self) -> SeenOwners:
         with failing_as(StoreUnavailable("owners")):
@@ -145,6 +174,13 @@ class Owners(MemoryOwnershipStore):
         return seen
 
     async def write(self, claim: Claim) -> Ownership:
+        self.in_flight[claim.partition_id] += 1
+        try:
+            return await self._write(claim)
+        finally:
+            self.in_flight[claim.partition_id] -= 1
+
+    async def _write(self, claim: Claim) -> Ownership:
         with failing_as(StoreUnavailable("claim")):
             try:
                 await pause()
@@ -165,6 +201,34 @@ class Owners(MemoryOwnershipStore):
             await self._apply(claim)
         except IngestionError:
             return
+
+    def lose(self, partition_id: str) -> bool:
+        """Somebody deletes a row, at a moment when no claim to it is on its way."""
+        on_its_way = self.in_flight[partition_id] or self.world.late
+        if on_its_way or partition_id not in self._rows:
+            return False
+        self.written.append(replace(self._rows.pop(partition_id), owner=LOST, epoch=0))
+        return True
+
+
+@dataclass(frozen=True)
+class OwnersAsReached:
+    """The owners' rows as one process reaches them, or does not."""
+
+    world: World
+    instance: Instance
+
+    async def owners(self) -> SeenOwners:
+        self._check()
+        return await self.world.owners.owners()
+
+    async def write(self, claim: Claim) -> Ownership:
+        self._check()
+        return await self.world.owners.write(claim)
+
+    def _check(self) -> None:
+        if self.world.now < self.instance.cut_off_until:
+            raise StoreUnavailable("cut off")
 
 
 class Hub(MemoryHubReader):
@@ -200,23 +264,44 @@ class Hub(MemoryHubReader):
         position = -1 if after is None else after
         with failing_as(HubUnavailable("attach")):
             await pause()
+        await self._attach(partition_id, epoch)
+        try:
+            while True:
+                log = self.events[stream_of(partition_id)]
+                batch = [e for e in log if e.sequence > position][
+                    : self.world.random.randint(1, BATCH_MAX)
+                ]
+                if batch:
+                    position = batch[-1].sequence
+                with failing_as(HubUnavailable("receive")):
+                    await pause()
+                await self._transfer(partition_id, epoch)
+                await deliver(batch)
+        finally:
+            if self.levels.get(partition_id) == epoch:
+                del self.levels[partition_id]
+
+    async def _attach(self, partition_id: str, epoch: int) -> None:
+        """Refused without a word while the partition is silent, and by a higher epoch at once."""
+        until = self.world.now + timedelta(seconds=NOTICED_SECONDS)
+        while self.world.is_silent(partition_id):
+            if self.world.now >= until:
+                raise HubSilent("no link")
+            await pause(sheltered=True)
         if epoch < self.levels.get(partition_id, -1):
             raise HubUnavailable("somebody reads under a higher epoch")
         self.levels[partition_id] = epoch
-        while True:
-            log = self.events[stream_of(partition_id)]
-            batch = [e for e in log if e.sequence > position][
-                : self.world.random.randint(1, BATCH_MAX)
-            ]
-            if batch:
-                position = batch[-1].sequence
-            with failing_as(HubUnavailable("receive")):
-                await pause()
-            if self.levels[partition_id] > epoch and self.world.random.random() < 0.8:
-                raise HubUnavailable(
-                    "somebody reads under a higher epoch"
-                )  # else it was on its way
-            await deliver(batch)
+
+    async def _transfer(self, partition_id: str, epoch: int) -> None:
+        """A connection that has swallowed something carries nothing any more."""
+        if self.world.is_silent(partition_id):
+            until = self.world.now + timedelta(seconds=NOTICED_SECONDS)
+            while self.world.now < until:
+                await pause(sheltered=True)
+            raise HubUnavailable("no frame received for the idle timeout")
+        level = self.levels.get(partition_id, -1)
+        if level > epoch and self.world.random.random() < 0.8:  # else it was on its way
+            raise HubUnavailable("somebody reads under a higher epoch")
 
 
 class FleetScheduler(Scheduler):
@@ -238,8 +323,14 @@ class FleetScheduler(Scheduler):
 class SimulatedReading:
     """A task of the scheduler that can be cancelled like one of an event loop."""
 
-    def __init__(self, world: World, instance: Instance, work: Coroutine[Any, Any, None]) -> None:
-        self.world, self.instance = world, instance
+    def __init__(
+        self,
+        world: World,
+        instance: Instance,
+        lease: Ownership,
+        work: Coroutine[Any, Any, None],
+    ) -> None:
+        self.world, self.instance, self.lease = world, instance, lease
         self.error: BaseException | None = None
         world.readings.append(self)
         self.task = world.start_task(instance, work, self._ended)
@@ -256,6 +347,10 @@ class SimulatedReading:
     @property
     def goes_on(self) -> bool:
         return self.task in self.world.scheduler.tasks
+
+    @property
+    def is_awake(self) -> bool:
+        return self.instance.asleep_until <= self.world.now
 
 
 class World:
@@ -276,7 +371,14 @@ class World:
         self.poison = self.random.choice(["none", "few", "first", "last", "all"])
         self.received: dict[str, list[str]] = {}
         self.late: list[tuple[datetime, Coroutine[Any, Any, None]]] = []
-        self.deaths = self.sleeps = self.grown = 0
+        self.deaths = self.sleeps = self.grown = self.cuts = self.lost = self.silences = 0
+        self.back_seconds = 0
+        self.silent_until: dict[str, datetime] = {}
+        self.two_read_since: dict[str, datetime] = {}
+        self.two_read_longest = timedelta()
+        self.handling: dict[tuple[str, str, int, str | None], int] = {}
+        self.begun: dict[tuple[str, str, int, str | None], int] = {}
+        self.disorder: list[str] = []
         for partition in range(self.partitions):
             self.enqueue(str(partition), 20)
         for _ in range(self.random.randint(2, 4)):
@@ -298,8 +400,11 @@ class World:
             "last": n == last,
             "all": True,
         }[self.poison]
-        body = b"bad" if bad else b"good"
+        body = BAD if bad else self.random.choices((GOOD, FULL, TOO_LARGE), (98, 1, 1))[0]
         return Event(n, f"@{n}", self.now, body, self.random.choice("abc"))
+
+    def is_silent(self, partition_id: str) -> bool:
+        return self.now < self.silent_until.get(partition_id, NOW)
 
     # --- processes ---
 
@@ -319,6 +424,8 @@ class World:
         def on_end(result: Any, error: BaseException | None) -> None:
             if isinstance(error, Crash | Outage):  # an outage here struck where no call was
                 self.kill(instance)
+            elif error is not None and not isinstance(error, IngestionError):
+                raise AssertionError(f"{instance.name} ended in a way of its own") from error
             ended(result, error)
 
         self.scheduler.start(work, on_end)
@@ -346,6 +453,21 @@ class World:
             seconds=self.random.uniform(1, SLEEP_SECONDS_MAX)
         )
         self.sleeps += 1
+
+    def cut_off(self) -> None:
+        instance = self.random.choice(list(self.instances.values()))
+        seconds = self.random.uniform(1, CUT_OFF_SECONDS_MAX)
+        instance.cut_off_until = self.now + timedelta(seconds=seconds)
+        self.cuts += 1
+
+    def silence(self) -> None:
+        """Of one partition, or of all, as where a consumer group is deleted for a while."""
+        until = self.now + timedelta(seconds=self.random.uniform(1, SILENT_SECONDS_MAX))
+        partitions = list(map(str, range(self.partitions)))
+        if self.random.random() < 0.5:
+            partitions = [self.random.choice(partitions)]
+        self.silent_until |= dict.fromkeys(partitions, until)
+        self.silences += 1
 
     def arrive_late(self, call: Coroutine[Any, Any, None]) -> None:
         if self.random.random() < 0.5:
@@ -376,8 +498,14 @@ class World:
             lambda _lease, _error: None,
         )
         return Processor(
-            Balancer(instance.name, self.owners, self.hub, self._committed_epoch, TIMES),
-            lambda lease: SimulatedReading(self, instance, reader.read(lease)),
+            Balancer(
+                instance.name,
+                OwnersAsReached(self, instance),
+                self.hub,
+                self._committed_epoch,
+                TIMES,
+            ),
+            lambda lease: SimulatedReading(self, instance, lease, reader.read(lease)),
             lambda: (self.now + instance.skew).timestamp(),  # noqa: PLW0108 - at each call
         )
 
@@ -387,6 +515,8 @@ class World:
 
     async def _process(self, instance: Instance, events: Sequence[Event], lease: Ownership) -> None:
         consumer = self._consumer(instance, lease)
+        for key in {event.partition_key for event in events}:
+            self.begun.pop((instance.name, lease.partition_id, lease.epoch, key), None)
         await run(events, consumer)
         with failing_as(ConnectionError("queue")):
             await outbox.drain(consumer.stream, self.store, self, limit=20)
@@ -404,21 +534,35 @@ class World:
             Writer(instance.name, lease.epoch),
             self.store,
             self.hub,
-            lambda event: self._handle(event, lease.partition_id),
+            lambda event: self._handle_in_turn(event, instance, lease),
             once,
-            one_by_one,
+            interleaved(self.random, LANES_MAX),
             lambda: f"tx{next(self.txids)}",
             self.limits,
         )
 
+    async def _handle_in_turn(self, event: Event, instance: Instance, lease: Ownership) -> Effect:
+        """Of one key an event is begun when the one before it is done with; the same one may be
+        begun again."""
+        key = instance.name, lease.partition_id, lease.epoch, event.partition_key
+        if key in self.handling:
+            self.disorder.append(f"{event.sequence} beside {self.handling[key]} of {key}")
+        if event.sequence < self.begun.get(key, -1):
+            self.disorder.append(f"{event.sequence} after {self.begun[key]} of {key}")
+        self.handling[key] = self.begun[key] = event.sequence
+        try:
+            return await self._handle(event, lease.partition_id)
+        finally:
+            self.handling.pop(key, None)
+
     async def _handle(self, event: Event, partition_id: str) -> Effect:
         with failing_as(DependencyDown("handler")):
             await pause()
-        if event.body == b"bad":
+        if event.body == BAD:
             raise ValueError("bad")
         text = f"{partition_id}|{event.partition_key}"
-        message = OutboxMessage(message_id(stream_of(partition_id), event.sequence), text)
-        return Effect(event.sequence, messages=(message,))
+        ids = message_ids(event, stream_of(partition_id), self.limits.rows_max)
+        return Effect(event.sequence, messages=tuple(OutboxMessage(each, text) for each in ids))
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
         await pause()
@@ -438,6 +582,10 @@ class World:
         while self.now < end:
             self.step()
 
+    @property
+    def store_now(self) -> datetime:
+        return self.now - timedelta(seconds=self.back_seconds)
+
     def step(self) -> None:
         self.now += timedelta(seconds=self.random.random() * 0.4)
         for _ in range(2 * len(self.scheduler.tasks)):
@@ -445,8 +593,18 @@ class World:
         for late in [each for each in self.late if each[0] <= self.now]:
             self.late.remove(late)
             _finish(late[1])
+        self._measure_readers()
         if self.scheduler.fault_rate:
             self._trouble()
+
+    def _measure_readers(self) -> None:
+        """For how long two processes that are awake read the same partition."""
+        self.readings = [reading for reading in self.readings if reading.goes_on]
+        readers = Counter(each.lease.partition_id for each in self.readings if each.is_awake)
+        two = [partition_id for partition_id, count in readers.items() if count > 1]
+        self.two_read_since = {p: self.two_read_since.get(p, self.now) for p in two}
+        for since in self.two_read_since.values():
+            self.two_read_longest = max(self.two_read_longest, self.now - since)
 
     def _trouble(self) -> None:
         chance = self.random.random()
@@ -459,11 +617,21 @@ class World:
             self.enqueue(str(self.partitions), 1)
             self.partitions += 1
             self.grown += 1
+        elif chance < 0.112:
+            self.cut_off()
+        elif chance < 0.116:
+            self.silence()
+        elif chance < 0.120:
+            self.lost += self.owners.lose(str(self.random.randrange(self.partitions)))
+        elif chance < 0.121:
+            self.back_seconds += BACK_SECONDS
 
     @property
     def calm_since(self) -> datetime:
-        """When the last sleeper woke."""
-        return max(instance.asleep_until for instance in self.instances.values())
+        """When the last sleeper woke, the store was reached again, and the hub spoke."""
+        ends = [max(i.asleep_until, i.cut_off_until) for i in self.instances.values()]
+        noticed = timedelta(seconds=NOTICED_SECONDS)
+        return max(*ends, *(until + noticed for until in self.silent_until.values()))
 
     def close(self) -> None:
         for task in self.scheduler.tasks:
@@ -479,6 +647,60 @@ async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception],
 async def one_by_one(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
     for piece in work:
         await piece()
+
+
+def interleaved(random: Random, lanes_max: int) -> Together:
+    """As ``side_by_side``, in one task of the scheduler: the others start when the first waits."""
+
+    async def together(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        waiting = iter(work)
+
+        async def worker() -> None:
+            for piece in waiting:
+                await piece()
+
+        await _in_turns(random, worker, lanes_max)
+
+    return together
+
+
+@coroutine
+def _in_turns(
+    random: Random, worker: Callable[[], Coroutine[Any, Any, None]], count: int
+) -> Generator[bool, None, None]:
+    """Wakes one of the workers at a time. A fault strikes the one whose turn it is."""
+    going = [worker()]
+    child, fault, begun = going[0], None, False
+    try:
+        while going:
+            try:
+                sheltered = child.throw(fault) if fault else child.send(None)
+            except StopIteration:
+                going.remove(child)
+            else:
+                if not begun:
+                    begun = True
+                    going += [worker() for _ in range(count - 1)]
+                fault = yield from _turn(sheltered)
+            if going and fault is None:
+                child = random.choice(going)
+    finally:
+        for each in going:
+            each.close()
+
+
+def _turn(sheltered: bool) -> Generator[bool, None, Outage | Crash | None]:
+    try:
+        yield sheltered
+    except (Outage, Crash) as fault:
+        return fault
+    return None
+
+
+def message_ids(event: Event, stream: Stream, rows_max: int) -> list[str]:
+    """Of the messages that an event leads to. Each is a row; the checkpoint takes one more."""
+    counts = {BAD: 0, GOOD: 1, FULL: rows_max - 1, TOO_LARGE: rows_max}
+    return [message_id(stream, event.sequence, n) for n in range(counts[event.body])]
 
 
 def _finish(call: Coroutine[Any, Any, None]) -> None:

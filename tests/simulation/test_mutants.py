@@ -60,7 +60,7 @@ MUTANTS = [
     # --- leases
     Mutant("ingestion_balancing", "balancing._taking", "row.epoch + 1", "row.epoch"),
     Mutant("ingestion_balancing", "balancing._richest", "most = max(", "most = min("),
-    Mutant("ingestion_balancing", "balancing._board", "row.modified_at > expired", "True"),
+    Mutant("ingestion_balancing", "balancing._board", "now - row.modified_at < expires", "True"),
     Mutant(
         "ingestion_balancing",
         "flows.balance.Balancer.cycle",
@@ -68,6 +68,20 @@ MUTANTS = [
         f"self.me, {SKEWED}",
     ),
     Mutant("ingestion_balancing", "flows.balance.Balancer.cycle", "in found.renewals", "in ()"),
+    Mutant("ingestion_balancing", "balancing._is_ahead", "return row", "return False and row"),
+    Mutant("ingestion_balancing", "balancing.release", "row.epoch", "0"),
+    Mutant(
+        "ingestion_balancing",
+        "flows.balance.Balancer._renew",
+        "del mine[renewal.partition_id]",
+        "pass",
+    ),
+    Mutant(
+        "ingestion_balancing",
+        "flows.balance.Balancer._claim",
+        "max(claim.epoch, committed + 1)",
+        "claim.epoch",
+    ),
     Mutant("ingestion_fleet", "flows.balance.Balancer._claim", "return False", WON_ANYWAY),
     Mutant(
         "ingestion_fleet",
@@ -82,12 +96,48 @@ MUTANTS = [
         "True",
         first_seed=30,
     ),
+    Mutant(
+        "ingestion_fleet",
+        "flows.processor.Processor.cycle",
+        "asked_at >= held.until",
+        "False",
+    ),
+    Mutant(
+        "ingestion_fleet",
+        "flows.processor.Processor._give_up_ended",
+        "if error is not None",
+        "if type(error).__name__ == 'Fenced'",
+    ),
+    # --- order of a partition key, and what fits into a transaction
+    Mutant(
+        "ingestion_fleet",
+        "flows.settle.settle",
+        "lanes[event.partition_key].append",
+        "lanes[event.offset].append",
+    ),
+    Mutant(
+        "ingestion_fleet",
+        "flows.settle.settle",
+        "lanes[settled.begun.partition_key] = same_key",
+        "pass",
+    ),
+    Mutant("ingestion_fleet", "accounting._fits", "entry.rows >= limits", "entry.rows > limits"),
     # --- the breaker
     Mutant("ingestion_breaker", "breaker.trip", "breaker.mode is not Mode.CLOSED", "False"),
     Mutant("ingestion_breaker", "breaker.trip", "breaker.epoch + 1", "breaker.epoch"),
     Mutant("ingestion_breaker", "breaker.close", "or breaker.epoch != epoch", ""),
-    Mutant("ingestion_breaker", "breaker._probe_is_due", "or now >= breaker.probe.until", ""),
-    Mutant("ingestion_breaker", "breaker.take_announcement", "now < breaker.announce_at", "True"),
+    Mutant(
+        "ingestion_breaker",
+        "breaker._probe_is_due",
+        "or _is_over(breaker.probe.until, times.probe_seconds, now)",
+        "",
+    ),
+    Mutant(
+        "ingestion_breaker",
+        "breaker.take_announcement",
+        "not _is_over(breaker.announce_at, times.announce_seconds, now)",
+        "True",
+    ),
     Mutant("ingestion_breaker", "breaker.report_probe", "if failure is not None", "if False"),
     Mutant(
         "ingestion_breaker",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from tests.simulation import __main__, test_ingestion
@@ -22,5 +25,14 @@ def test_a_failure_is_told_by_its_seed_with_the_command_that_replays_it(
     assert "make simulate SEED=3 ONLY=ingestion" in said
     assert "5 runs (1 simulations), 1 failed" in said
     assert __main__.main([*options, "--seeds", "3"]) == 0
+    assert __main__.main([*options, "--seeds", "5", "--first", "4"]) == 0
     assert __main__.main([*options, "--seed", "3"]) == 1
     assert "in check_seed" in capsys.readouterr().out, "the trace"
+
+
+def test_make_passes_the_first_seed_on() -> None:
+    command = ["make", "--dry-run", "simulate", "SEEDS=10", "FIRST=70"]
+    told = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
+    )
+    assert "-m tests.simulation --seeds 10 --first 70" in told.stdout

@@ -187,7 +187,7 @@ def test_an_uneven_share_is_left_to_who_is_under_the_floor() -> None:
         (10, True, True, False),
         (29.9, True, True, False),
         (30, False, False, True),
-        (-600, True, False, False),
+        (-600, True, True, False),
     ],
 )
 def test_a_fresh_row_is_not_written_and_an_old_one_is_claimed_anew(

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from shared import wiring_ingestion
-from shared.ingestion.flows.serve import serve
 from shared.settings import SettingsError
 from shared.settings_ingestion import EVENT_HUB
 from shared.wiring_runner import HandlerOf, Runner
@@ -47,7 +46,7 @@ async def main(options: argparse.Namespace) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
     logging.info("[started] %s", runner.name)
-    await serve(runner.processor, stopping, runner.cycle_seconds)
+    await runner.run(stopping)
     logging.info("[stopped] %s", runner.name)
 
 

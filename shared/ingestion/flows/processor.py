@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Protocol
 
 from shared.ingestion.balancing import Ownership
-from shared.ingestion.errors import Fenced, HubUnavailable, StoreUnavailable
+from shared.ingestion.errors import HubUnavailable, StoreUnavailable
 from shared.ingestion.flows.balance import Balancer, Share
 
 
@@ -37,12 +36,15 @@ class _Held:
 @dataclass(slots=True)
 class Processor:
     """``start`` begins to read in the background. ``elapsed`` counts seconds and never goes back;
-    it may start anywhere. ``told`` hears why the share is as it is, or why there is none."""
+    it may start anywhere. ``told`` hears why the share is as it is, ``failed`` why it is not known,
+    and ``given_up`` why a partition is not read any more."""
 
     balancer: Balancer
     start: Callable[[Ownership], Reading]
     elapsed: Callable[[], float]
     told: Callable[[str], None] = lambda _reason: None
+    failed: Callable[[Exception], None] = lambda _error: None
+    given_up: Callable[[Ownership, BaseException], None] = lambda _lease, _error: None
     held: dict[str, _Held] = field(default_factory=dict)
 
     async def cycle(self) -> bool:
@@ -57,7 +59,7 @@ class Processor:
         try:
             share = await self.balancer.cycle()
         except (StoreUnavailable, HubUnavailable) as error:
-            self.told(f"{type(error).__name__}: {error}")
+            self.failed(error)
             await self._stop([p for p, held in self.held.items() if asked_at >= held.until])
             return False
         self.told(share.reason)
@@ -68,7 +70,7 @@ class Processor:
             self.held[partition_id] = _Held(
                 lease, asked_at + self._seconds_left(share, lease), reading
             )
-        await self._give_up_fenced()
+        await self._give_up_ended()
         return share.claimed
 
     async def stop(self) -> None:
@@ -77,12 +79,15 @@ class Processor:
         await self._stop(list(self.held))
         await self.balancer.give_up(leases)
 
-    async def _give_up_fenced(self) -> None:
-        """Somebody committed under a higher epoch though the row is mine: the next claim, whose
-        ever it is, goes above that."""
-        fenced = [p for p, held in self.held.items() if isinstance(held.reading.error, Fenced)]
-        leases = [self.held[partition_id].lease for partition_id in fenced]
-        await self._stop(fenced)
+    async def _give_up_ended(self) -> None:
+        """A lease whose reading has ended would keep others from the partition. The next claim,
+        whosever it is, goes above the epoch of this one, and above one that fenced it."""
+        ended = {p: held.reading.error for p, held in self.held.items()}
+        errors = {p: error for p, error in ended.items() if error is not None}
+        leases = [self.held[partition_id].lease for partition_id in errors]
+        await self._stop(errors)
+        for lease in leases:
+            self.given_up(lease, errors[lease.partition_id])
         await self.balancer.give_up(leases)
 
     async def _stop(self, partition_ids: Iterable[str]) -> None:
@@ -93,8 +98,10 @@ class Processor:
             await reading.ended()
 
     def _seconds_left(self, share: Share, lease: Ownership) -> float:
-        expires_at = lease.modified_at + timedelta(seconds=self.balancer.times.expire_seconds)
-        return (expires_at - share.read_at).total_seconds()
+        """Of a lease that was written by a clock since set back: not more than of a new one."""
+        lasts = self.balancer.times.expire_seconds
+        age = (share.read_at - lease.modified_at).total_seconds()
+        return min(lasts - age, lasts)
 
 
 def _same(lease: Ownership, share: Share, partition_id: str) -> bool:

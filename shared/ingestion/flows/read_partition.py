@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from shared.ingestion.balancing import Ownership
-from shared.ingestion.errors import Fenced, StreamRecreated
+from shared.ingestion.errors import Fenced, HubSilent
 from shared.ingestion.model import Event, Stream
 from shared.ingestion.ports import HubReader, IngestionStore, PartitionReceiver, Pause
 from shared.ingestion.survey import check_same_hub
@@ -28,7 +28,10 @@ class PartitionReader:
     told: Callable[[Ownership, Exception], None]
 
     async def read(self, lease: Ownership) -> None:
-        """Until it is cancelled. Raises Fenced and StreamRecreated, which another try cannot mend.
+        """Until it is cancelled. Raises Fenced and HubSilent: then the partition is to be given up.
+
+        Everything else is told and tried again, a hub that was made anew included: that lasts
+        until a person deletes the rows of its stream, and then reading goes on by itself.
 
         A batch that could not be accounted for is not kept in memory: it is read again from where
         the checkpoint stands, after a pause that grows until a batch goes through.
@@ -47,7 +50,7 @@ class PartitionReader:
                 if saved.checkpoint:
                     check_same_hub(saved.checkpoint, await self.hub.state(stream))
                 await self.receiver.receive(lease.partition_id, after, lease.epoch, deliver)
-            except (Fenced, StreamRecreated):
+            except (Fenced, HubSilent):
                 raise
             except Exception as error:
                 self.told(lease, error)

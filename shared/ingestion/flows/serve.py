@@ -7,10 +7,11 @@ import os
 import random
 import socket
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from shared.ingestion.errors import IngestionError
 from shared.ingestion.flows.processor import Processor
 
 ENDING_SECONDS_MAX = 20
@@ -32,8 +33,10 @@ class BackgroundReading:
 
     @property
     def error(self) -> BaseException | None:
-        ended = self._task.done() and not self._task.cancelled()
-        return self._task.exception() if ended else None
+        if not self._task.done():
+            return None
+        error = None if self._task.cancelled() else self._task.exception()
+        return error or IngestionError("reading ended without an error")
 
     def cancel(self) -> None:
         self._task.cancel()
@@ -62,3 +65,17 @@ async def serve(
                 await asyncio.wait_for(stopping.wait(), seconds * jitter())
     finally:
         await processor.stop()
+
+
+async def repeat(
+    work: Callable[[], Awaitable[None]],
+    stopping: asyncio.Event,
+    seconds: float,
+    jitter: Callable[[], float] = about_one,
+) -> None:
+    """Do some work now and then until ``stopping`` is set, the first time after one wait."""
+    while not stopping.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), seconds * jitter())
+            return
+        await work()
