@@ -7,7 +7,6 @@ and autoscaling share.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,11 +15,18 @@ from typing import Any
 
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Effect, OutboxMessage, Stream, message_id
+from shared.outside import MEASURE_MAX, measure, shown
 
 SCHEMA_VERSION = 1
 
 BODY_CHARACTERS_MAX = 30_000
 """Of one message of the outbox. A table keeps up to 32,768 characters in a property."""
+
+
+REJECTIONS_KEPT = 20
+REJECTION_CHARACTERS_MAX = 300
+
+TIME_CHARACTERS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +71,35 @@ class Decoded:
     readings: tuple[Reading, ...] = ()
     ignored: int = 0
     rejected: tuple[str, ...] = ()
+    """The first ``REJECTIONS_KEPT``."""
+    rejected_count: int = 0
+    """All of them."""
+
+    @property
+    def told(self) -> str:
+        more = self.rejected_count - len(self.rejected)
+        return "; ".join(self.rejected) + (f"; and {more} more" if more > 0 else "")
+
+
+@dataclass(slots=True)
+class Rejections:
+    """What is wrong with the elements of one event: the first few, and how many."""
+
+    kept: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, told: str) -> None:
+        self.count += 1
+        if len(self.kept) < REJECTIONS_KEPT:
+            self.kept.append(told[:REJECTION_CHARACTERS_MAX])
+
+    def beside(self, readings: Sequence[Reading], ignored: int = 0) -> Decoded:
+        return Decoded(tuple(readings), ignored, tuple(self.kept), self.count)
 
 
 def read_time(text: object) -> datetime:
     """An ISO 8601 time with a zone, cut to microseconds. Raises BadEvent."""
-    if isinstance(text, str):
+    if isinstance(text, str) and len(text) <= TIME_CHARACTERS_MAX:
         try:
             time = datetime.fromisoformat(text)
             if time.tzinfo is not None:
@@ -80,21 +110,11 @@ def read_time(text: object) -> datetime:
 
 
 def read_number(value: object, name: str) -> float:
-    """A finite number of at least 0. Raises BadEvent."""
-    number = math.nan
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:  # JSON knows integers that no float can hold
-            number = math.inf
-    if not math.isfinite(number) or number < 0:
-        raise BadEvent(f"{name} is {shown(value)}, a finite number ≥ 0 is needed")
+    """A number from 0 to ``MEASURE_MAX``. Raises BadEvent."""
+    number = measure(value)
+    if number is None:
+        raise BadEvent(f"{name} is {shown(value)}, a number from 0 to {MEASURE_MAX:g} is needed")
     return number
-
-
-def shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 # --- handing on -------------------------------------------------------------------------------
@@ -102,10 +122,10 @@ def shown(value: object) -> str:
 
 def to_effect(stream: Stream, sequence: int, decoded: Decoded) -> Effect:
     """A message for the readings, and a row for what was refused beside them."""
-    refused = json.dumps({"rejected": decoded.rejected})
+    refused = {"rejected": decoded.rejected, "rejected_count": decoded.rejected_count}
     return Effect(
         sequence,
-        value=refused[:BODY_CHARACTERS_MAX] if decoded.rejected else None,
+        value=json.dumps(refused, ensure_ascii=False) if decoded.rejected else None,
         messages=tuple(_messages(stream, sequence, decoded.readings)),
         ignored=decoded.ignored,
     )
