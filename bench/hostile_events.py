@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from shared.ingestion.azure_monitor import key
 from shared.ingestion.readings import Interests, Wanted
 
-RESOURCE = "workers"
+RESOURCE = "plan-0"
 METRIC = "backlog"
 BUS = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces/bus"
 INTERESTS = Interests(
@@ -18,6 +18,7 @@ INTERESTS = Interests(
     {key(BUS, "ActiveMessages"): (Wanted(RESOURCE, METRIC, "total"),)},
 )
 MIB = 1024 * 1024
+SECOND = timedelta(seconds=1)
 
 
 def reading(value: object = 1, time: str = "2026-03-01T12:00:00Z", **changes: object) -> str:
@@ -32,10 +33,10 @@ def reading(value: object = 1, time: str = "2026-03-01T12:00:00Z", **changes: ob
     return json.dumps(fields, separators=(",", ":"))
 
 
-def many_readings(count: int, newest: datetime) -> bytes:
-    """One event with so many readings of one metric, a second apart."""
-    times = (newest - timedelta(seconds=count - 1 - n) for n in range(count))
-    texts = [reading(time=f"{time:%Y-%m-%dT%H:%M:%SZ}") for time in times]
+def many_readings(count: int, newest: datetime, step: timedelta = SECOND) -> bytes:
+    """One event with so many readings of one metric."""
+    times = (newest - step * (count - 1 - n) for n in range(count))
+    texts = [reading(time=time.isoformat()) for time in times]
     return f"[{','.join(texts)}]".encode()
 
 

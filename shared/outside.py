@@ -15,6 +15,10 @@ SHOWN_CHARACTERS_MAX = 80
 INTEGER_BITS_MAX = 10_000
 """Python refuses to print integers of many thousands of digits, and nobody reads them."""
 
+METRICS_OF_A_MESSAGE_MAX = 8
+"""Of one resource. Each is a row of up to 110 kB, and all of a message are one transaction: up to
+1 MiB the client sends it without holding up the event loop."""
+
 
 def measure(value: object) -> float | None:
     """The value as a number from 0 to ``MEASURE_MAX``; None where it is none. Text is no number."""

@@ -25,6 +25,7 @@ from shared.adapters.state_changes import (
     RowValue,
 )
 from shared.autoscaling.model import (
+    EPOCH_MAX,
     ActionStatus,
     Desired,
     EntryKind,
@@ -46,7 +47,6 @@ LOG_END = "decision}"  # the first key after all of LOG_PREFIX
 STATE_START = DESIRED_ROW
 UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 TICKS_MAX = 10**18
-EPOCHS_MAX = 10**9 - 1
 TEXT_LENGTH_MAX = 16_000
 """Characters of one string property: 64 KiB in UTF-16, even where each takes two units."""
 HOURS_OF_A_WEEK = 168
@@ -92,7 +92,7 @@ def log_key(entry: LogEntry) -> str:
     The server's clock ticks in seconds: within one, the newer epoch comes first, and what became
     of an action before the decision on it.
     """
-    epoch = EPOCHS_MAX - (entry.epoch or 0)
+    epoch = EPOCH_MAX - (entry.epoch or 0)
     rank = int(entry.kind is EntryKind.DECISION)
     return f"{log_key_start(entry.time)}{epoch:09d}|{rank}|{entry.entry_id}"
 
@@ -229,7 +229,7 @@ def _joined(name: str, row: Mapping[str, Any]) -> str:
 
 def _history_fields(history: History) -> Row:
     samples = [[_microseconds(s.time), s.value] for s in history.samples]
-    return {"stale_count": history.stale_count, **_pieces("samples", _json(samples))}
+    return _pieces("samples", _json(samples))
 
 
 def _history(row: Mapping[str, Any]) -> History:
@@ -237,7 +237,7 @@ def _history(row: Mapping[str, Any]) -> History:
         MetricValue(UNIX_START + timedelta(microseconds=microseconds), value)
         for microseconds, value in json.loads(_joined("samples", row))
     )
-    return History(samples, row.get("stale_count", 0))
+    return History(samples)
 
 
 # --- desired ----------------------------------------------------------------------------------

@@ -19,6 +19,12 @@ from shared.quick import quick
 CAPACITY_METRIC = "capacity"
 """Reserved metric name: the capacity that the target itself reports."""
 
+CAPACITY_SANE_MAX = 1000
+"""No target has more instances; a larger number is a mistake of the sender."""
+
+EPOCH_MAX = 10**9 - 1
+"""Of an order: one a second for 31 years. The keys of the decision log have digits for no more."""
+
 EvidenceValue = float | int | str | bool | None
 Evidence = Mapping[str, EvidenceValue]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -469,9 +475,8 @@ class Override:
 @quick
 @dataclass(frozen=True, slots=True)
 class History(Window):
-    """All samples of one metric that are kept, and how many came too late to count."""
+    """All samples of one metric that are kept."""
 
-    stale_count: int = 0
     known_gaps: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
     """The gaps, where whoever appended a sample has appended its gap, as in a replay."""
 

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.adapters.ingestion_sender import split
 from shared.adapters.memory import MemoryStateStore
 from shared.autoscaling import HubMetric, Threshold
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.messages import decode_metric, encode_metric
+from shared.autoscaling.messages import decode_metric, decode_samples, encode_metric
 from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
 from shared.ingestion.azure_monitor import key
 from shared.ingestion.decoding import decode
@@ -216,9 +217,13 @@ async def test_thousands_of_readings_fit_into_one_transaction() -> None:
     found = await messages(body(*[record(time=at.isoformat()) for at in times]))
     assert len(found) < 99
     assert all(len(message.body) <= BODY_CHARACTERS_MAX for message in found)
-    each = [one for message in found for one in json.loads(message.body)]
-    assert len({one["id"] for one in each}) == len(each) == 6000
+    each = [metric for message in found for metric in _sent(message)]
+    assert len({(one.resource_name, one.value.time) for one in each}) == len(each) == 6000
     assert len({message.message_id for message in found}) == len(found)
+
+
+def _sent(message: OutboxMessage) -> list[Metric]:
+    return [one for text in split(message.body) for one in decode_samples(text).metrics]
 
 
 async def test_nothing_of_interest_needs_no_row_and_what_was_refused_is_kept_and_told(
