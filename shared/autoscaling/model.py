@@ -488,20 +488,25 @@ class History(Window):
 
 @dataclass(frozen=True, slots=True)
 class Lessons:
-    """Sums over changes of one direction: ``dn`` instances bent the backlog's slope by ``ds``."""
+    """Changes of one direction: ``dn`` instances bent the backlog's slope by ``ds``.
+
+    Sums over all but the last few, which stand beside them as pairs ``(ds, dn)``: outliers.py.
+    """
 
     changes: float = 0
     """Their number; older ones weigh less."""
     dn_dn: float = 0
     ds_dn: float = 0
     ds_ds: float = 0
+    recent: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Sums over intervals in which all instances were busy. See busy_rate.py.
+    """Intervals in which all instances were busy. See busy_rate.py.
 
-    ``done`` are items, ``busy`` instance-minutes; older intervals weigh less.
+    ``done`` are items, ``busy`` instance-minutes; older intervals weigh less. Sums over all but
+    the last few, which stand beside them as pairs ``(done, busy)``: outliers.py.
     """
 
     until: datetime | None = None
@@ -512,6 +517,7 @@ class Work:
     done_done: float = 0
     done_busy: float = 0
     busy_busy: float = 0
+    recent: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

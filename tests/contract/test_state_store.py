@@ -92,7 +92,12 @@ FULL = ScalingState(
     ),
     wishes=history([2, 3]),
     learned=Learned(
-        7, Lessons(3, 4.0, -80.5, 1600.25), Lessons(1.98, 2), 2, 3.5, Work(NOW, 5, 200.5, 5)
+        7,
+        Lessons(3, 4.0, -80.5, 1600.25, ((-40.0, 2.0), (-20.5, 1.0))),
+        Lessons(1.98, 2),
+        2,
+        3.5,
+        Work(NOW, 5, 200.5, 5, recent=((120.0, 3.0), (0.0, 3.0))),
     ),
 )
 
