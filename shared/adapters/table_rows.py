@@ -25,6 +25,7 @@ from shared.adapters.state_changes import (
     RowValue,
 )
 from shared.autoscaling.model import (
+    CAPACITY_SANE_MAX,
     EPOCH_MAX,
     ActionStatus,
     Desired,
@@ -42,6 +43,7 @@ from shared.autoscaling.model import (
     Work,
 )
 from shared.autoscaling.outliers import RECENT_MAX
+from shared.outside import MEASURE_MAX, shown
 
 LOG_PREFIX = "decision|"
 LOG_END = "decision}"  # the first key after all of LOG_PREFIX
@@ -238,11 +240,17 @@ def _history_fields(history: History) -> Row:
 
 
 def _history(row: Mapping[str, Any]) -> History:
-    samples = tuple(
-        MetricValue(UNIX_START + timedelta(microseconds=microseconds), value)
-        for microseconds, value in json.loads(_joined("samples", row))
-    )
-    return History(samples)
+    """What is no measurement is missing; so are all samples where the row is not understood."""
+    try:
+        return History(
+            tuple(
+                MetricValue(UNIX_START + timedelta(microseconds=microseconds), value)
+                for microseconds, value in json.loads(_joined("samples", row))
+                if 0 <= value <= MEASURE_MAX
+            )
+        )
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return History()
 
 
 # --- desired ----------------------------------------------------------------------------------
@@ -408,8 +416,8 @@ def _whole_or_none(value: object) -> int | None:
     if value is None or value == "":
         return None
     number = int(str(value))
-    if number < 0:
-        raise ValueError(f"{number} instances")
+    if not 0 <= number <= CAPACITY_SANE_MAX:
+        raise ValueError(f"{shown(number)} instances")
     return number
 
 

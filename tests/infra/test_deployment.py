@@ -282,3 +282,10 @@ async def test_alerts_look_for_what_the_app_really_says(caplog: pytest.LogCaptur
     opened = Breaker(Mode.OPEN, 1, NOW, "6 failures")
     await LogHerald().tell(announcement("metric_ingest", opened, ""))
     assert caplog.messages[-1].startswith(alert_texts("breaker-opened")[0])
+
+
+def test_the_host_takes_no_larger_requests_than_the_app_has_a_use_for() -> None:
+    function_app = BicepFile(INFRA / "modules" / "function_app.bicep")
+    limits = function_app.named("limits").value
+    assert int(limits["FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"]) == 4 * 64 * 1024
+    assert "union(settings, limits, " in function_app.path.read_text()
