@@ -37,6 +37,7 @@ async def main() -> None:
         "seconds": time.perf_counter() - began,
         "cpu_seconds": time.process_time() - began_cpu,
         "megabytes": _peak_megabytes() - idle,
+        "idle_megabytes": idle,
         "dead_letters": report.dead_letters,
         "messages": report.messages,
         "said": _said(consumer),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from shared.autoscaling import (
@@ -38,6 +39,10 @@ def _times(factor: float, at: int) -> Readings:
     return reported
 
 
+def nothing_far_off(step: int, count: float) -> list[tuple[datetime, float]]:
+    return [(START + MINUTE * step, count)]
+
+
 def _early(at: int) -> Readings:
     """A report five seconds after another one."""
 
@@ -50,11 +55,25 @@ def _early(at: int) -> Readings:
     return reported
 
 
-OUTLIERS: Mapping[str, Readings] = {
-    **{f"{factor:g} times at {at}": _times(factor, at) for at in (1, 2, 30)
-       for factor in (4, 20, 1e3, 1e10, 1e12)},
-    **{f"early at {at}": _early(at) for at in (1, 2, 30)},
-}  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """What is reported, with something far off in step ``at``."""
+
+    at: int
+    reported: Readings
+
+    @property
+    def steps_until_learned_again(self) -> int:
+        """0 where the outlier did no harm."""
+        return max(steps_until_learned(self.reported)[1] - self.at, 0)
+
+
+STEPS_AT = (1, 2, 30)
+FACTORS = (4, 20, 1e3, 1e10, 1e12)
+OUTLIERS: Mapping[str, Outlier] = {
+    **{f"{f:g} times at step {at}": Outlier(at, _times(f, at)) for at in STEPS_AT for f in FACTORS},
+    **{f"early at step {at}": Outlier(at, _early(at)) for at in STEPS_AT},
+}
 
 
 def steps_until_learned(readings: Readings, seed: int = 1) -> tuple[int, int]:

@@ -112,6 +112,7 @@ def test_sums_of_records_beyond_what_a_metric_can_hold_are_refused() -> None:
 def test_a_value_is_shown_as_python_writes_it_and_cut() -> None:
     for value in (None, 5, -1.5, "text", b"bytes", [1, "a", {"b": None}], {"k": [True]}):
         assert shown(value) == repr(value)
+    large: object
     for large in ("x" * MIB, [[]] * MIB, {str(n): n for n in range(1000)}, 10**100_000):
         assert len(shown(large)) <= SHOWN_CHARACTERS_MAX
 
