@@ -8,7 +8,6 @@ the log therefore is one range.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -429,7 +428,7 @@ def profile_of(row: Mapping[str, Any]) -> WeekProfile | None:
         ZoneInfo(zone)
     except Exception:  # whatever may have been written there
         return None
-    sound = len(items) == HOURS_OF_A_WEEK and all(0 <= item < math.inf for item in items)
+    sound = len(items) == HOURS_OF_A_WEEK and all(0 <= item <= MEASURE_MAX for item in items)
     return WeekProfile(items, zone) if sound else None
 
 

@@ -16,7 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.adapters.memory import MemoryStateStore
-from shared.adapters.table_rows import log_row, override_of, state_of, state_row
+from shared.adapters.table_rows import (
+    log_row,
+    override_of,
+    profile_of,
+    profile_row,
+    state_of,
+    state_row,
+)
 from shared.autoscaling.errors import BadMessage, OverrideRefused
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
@@ -36,6 +43,7 @@ from shared.autoscaling.model import (
     EntryKind,
     LogEntry,
     ScaleAction,
+    WeekProfile,
 )
 from shared.autoscaling.overriding import check, duration
 from shared.dashboard import board
@@ -386,3 +394,9 @@ def test_a_delivery_beyond_all_bounds_holds_the_partition_with_a_clear_error(
     with pytest.raises(BadDelivery, match="a property that cannot be") as raised:
         delivered([b"x"], metadata)
     assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize("load", [1e16, 1e308, float("inf"), float("nan"), -1.0])
+def test_a_profile_of_loads_that_cannot_be_is_none(load: float) -> None:
+    assert profile_of(profile_row("plan-1", WeekProfile((5.0,) * 168))) is not None
+    assert profile_of(profile_row("plan-1", WeekProfile((5.0,) * 167 + (load,)))) is None
