@@ -54,9 +54,9 @@ async def metric_collector(timer: func.TimerRequest, metrics: func.Out[List[str]
 @app.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
 @invocation
 async def scaling_logic(message: func.QueueMessage, actions: func.Out[str]) -> None:
-    """Merge one sample, decide, and order another capacity where the rule wants one."""
-    metric = messages.decode_metric(_text(message))
-    action = await flows.scaling_logic.run(metric, wiring.resources(), wiring.store())
+    """Merge samples, decide, and order another capacity where the rule wants one."""
+    samples = messages.decode_samples(_text(message))
+    action = await flows.scaling_logic.run_all(samples, wiring.resources(), wiring.store())
     if action is not None:
         actions.set(messages.encode_action(action))
 

@@ -23,6 +23,7 @@ GROUPS = (
     "ingest",
     "ingestion_stores",
     "recovery",
+    "hostile",
     "spark",
     "verdict",
 )

@@ -60,6 +60,8 @@ class IngestionSettings:
     consumer_group: str
     read_back_consumer_group: str
     tail_schedule: str
+    event_bytes_max: int
+    """Of an event's body once it is unpacked."""
     database_url: str = field(repr=False)
     """Empty: Table Storage keeps what became of events."""
     effects_kept: timedelta | None
@@ -79,6 +81,7 @@ def read_ingestion(reader: Reader) -> IngestionSettings:
         consumer_group=reader.text("EventHubConsumerGroup"),
         read_back_consumer_group=reader.text("EventHubReadBackConsumerGroup"),
         tail_schedule=reader.schedule("IngestTailSchedule"),
+        event_bytes_max=reader.whole("EventBytesMaximum"),
         database_url=_database_url(reader, "IngestionDatabaseUrl"),
         effects_kept=_kept(reader, "EffectsKeptDays"),
         balancing=_balancing(reader),

@@ -70,7 +70,7 @@ def line(partition_id: str) -> Line:
 
 
 def handler(of: Stream) -> Handler:
-    return MetricHandler(of, interests())
+    return MetricHandler(of, interests(), settings().event_bytes_max)
 
 
 def interests() -> Interests:

@@ -38,6 +38,11 @@ var connections = {
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identityClientId};Authorization=AAD'
 }
 
+// Of the host: no request of this app is larger, and one of its functions answers without a key.
+var limits = {
+  FUNCTIONS_REQUEST_BODY_SIZE_LIMIT: '262144'
+}
+
 var eventHub = {
   EventHubConnection__credential: 'managedidentity'
   EventHubConnection__clientId: identityClientId
@@ -92,7 +97,7 @@ resource app 'Microsoft.Web/sites@2023-12-01' = {
 
   resource appSettings 'config' = {
     name: 'appsettings'
-    properties: union(settings, connections, empty(eventHubHost) ? {} : eventHub, secretSettings)
+    properties: union(settings, limits, connections, empty(eventHubHost) ? {} : eventHub, secretSettings)
   }
 
   resource ftp 'basicPublishingCredentialsPolicies' = {

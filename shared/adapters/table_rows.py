@@ -8,11 +8,10 @@ the log therefore is one range.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 from shared.adapters.state_changes import (
@@ -25,6 +24,8 @@ from shared.adapters.state_changes import (
     RowValue,
 )
 from shared.autoscaling.model import (
+    CAPACITY_SANE_MAX,
+    EPOCH_MAX,
     ActionStatus,
     Desired,
     EntryKind,
@@ -40,16 +41,21 @@ from shared.autoscaling.model import (
     WeekProfile,
     Work,
 )
+from shared.autoscaling.outliers import RECENT_MAX
+from shared.outside import MEASURE_MAX, shown
 
 LOG_PREFIX = "decision|"
 LOG_END = "decision}"  # the first key after all of LOG_PREFIX
 STATE_START = DESIRED_ROW
 UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 TICKS_MAX = 10**18
-EPOCHS_MAX = 10**9 - 1
 TEXT_LENGTH_MAX = 16_000
 """Characters of one string property: 64 KiB in UTF-16, even where each takes two units."""
 HOURS_OF_A_WEEK = 168
+LEARNED_PARTS = ("out", "into", "work")
+RECENT = "recent"
+SUM_MAX = 1e300
+SumsT = TypeVar("SumsT", Lessons, Work)
 EVIDENCE_ITEMS_MAX = 100
 EVIDENCE_LENGTH_MAX = 500
 ABSENT_LENGTH_MAX = 500
@@ -93,7 +99,7 @@ def log_key(entry: LogEntry) -> str:
     The server's clock ticks in seconds: within one, the newer epoch comes first, and what became
     of an action before the decision on it.
     """
-    epoch = EPOCHS_MAX - (entry.epoch or 0)
+    epoch = EPOCH_MAX - (entry.epoch or 0)
     rank = int(entry.kind is EntryKind.DECISION)
     return f"{log_key_start(entry.time)}{epoch:09d}|{rank}|{entry.entry_id}"
 
@@ -230,15 +236,21 @@ def _joined(name: str, row: Mapping[str, Any]) -> str:
 
 def _history_fields(history: History) -> Row:
     samples = [[_microseconds(s.time), s.value] for s in history.samples]
-    return {"stale_count": history.stale_count, **_pieces("samples", _json(samples))}
+    return _pieces("samples", _json(samples))
 
 
 def _history(row: Mapping[str, Any]) -> History:
-    samples = tuple(
-        MetricValue(UNIX_START + timedelta(microseconds=microseconds), value)
-        for microseconds, value in json.loads(_joined("samples", row))
-    )
-    return History(samples, row.get("stale_count", 0))
+    """What is no measurement is missing; so are all samples where the row is not understood."""
+    try:
+        return History(
+            tuple(
+                MetricValue(UNIX_START + timedelta(microseconds=microseconds), value)
+                for microseconds, value in json.loads(_joined("samples", row))
+                if 0 <= value <= MEASURE_MAX
+            )
+        )
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return History()
 
 
 # --- desired ----------------------------------------------------------------------------------
@@ -285,30 +297,74 @@ def _desired(row: Mapping[str, Any]) -> Desired:
 
 
 def _learned_fields(learned: Learned) -> Row:
-    both = {"out": _json(asdict(learned.out)), "into": _json(asdict(learned.into))}
+    """Recent observations are a property of their own: older versions read the others as ever."""
+    fields = asdict(learned)
     until = learned.work.until
-    work = {**asdict(learned.work), "until": until.isoformat() if until else None}
-    return {**asdict(learned), **both, "work": _json(work)}
+    fields["work"]["until"] = until.isoformat() if until else None
+    recent = {part: fields[part].pop("recent") for part in LEARNED_PARTS}
+    return {
+        **fields,
+        **{part: _json(fields[part]) for part in LEARNED_PARTS},
+        RECENT: _json(recent),
+    }
 
 
 def _learned(row: Mapping[str, Any]) -> Learned:
-    """What cannot be read is learned anew."""
+    """What cannot be read, or is no finite number, is learned anew; the rest of it stands."""
+    texts = {part: _object(row.get(part)) for part in (*LEARNED_PARTS, RECENT)}
+    recent = {part: _pairs(texts[RECENT].get(part)) for part in LEARNED_PARTS}
+    until = texts["work"].pop("until", None)
+    epoch, count, mean = (row.get(name) for name in ("epoch", "dead_times", "dead_time_minutes"))
+    known = _is_whole(count) and _is_finite(mean)
+    return Learned(
+        epoch=cast("int", epoch) if _is_whole(epoch) else 0,
+        out=_sums(Lessons(recent=recent["out"]), texts["out"]),
+        into=_sums(Lessons(recent=recent["into"]), texts["into"]),
+        dead_times=cast("int", count) if known else 0,
+        dead_time_minutes=cast("float", mean) if known else 0,
+        work=_sums(Work(_time_or_none(until), recent=recent["work"]), texts["work"]),
+    )
+
+
+def _object(text: object) -> dict[str, Any]:
     try:
-        return Learned(
-            epoch=row["epoch"],
-            out=Lessons(**json.loads(row["out"])),
-            into=Lessons(**json.loads(row["into"])),
-            dead_times=row["dead_times"],
-            dead_time_minutes=row["dead_time_minutes"],
-            work=_work(json.loads(row.get("work", "{}"))),
-        )
-    except (KeyError, ValueError, TypeError):
-        return Learned()
+        found = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}
 
 
-def _work(fields: dict[str, Any]) -> Work:
-    until = fields.pop("until", None)
-    return Work(until=datetime.fromisoformat(until) if until else None, **fields)
+def _pairs(found: object) -> tuple[tuple[float, float], ...]:
+    pairs = found if isinstance(found, list) else []
+    sound = [pair for pair in pairs if isinstance(pair, list) and len(pair) == 2]
+    finite = [(a, b) for a, b in sound if _is_finite(a) and _is_finite(b) and b]
+    return tuple(finite[-RECENT_MAX:])
+
+
+def _sums(empty: SumsT, fields: Mapping[str, Any]) -> SumsT:
+    """All of them or none: they belong together."""
+    try:
+        sums = replace(empty, **fields)
+    except TypeError:
+        return empty
+    return sums if all(_is_finite(value) for value in fields.values()) else empty
+
+
+def _is_finite(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= SUM_MAX  # NaN is not
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and 0 <= value <= EPOCH_MAX
+
+
+def _time_or_none(text: object) -> datetime | None:
+    try:
+        return _utc(text) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 # --- override, profile: written by others, so nothing about them is taken for granted ---------
@@ -360,8 +416,8 @@ def _whole_or_none(value: object) -> int | None:
     if value is None or value == "":
         return None
     number = int(str(value))
-    if number < 0:
-        raise ValueError(f"{number} instances")
+    if not 0 <= number <= CAPACITY_SANE_MAX:
+        raise ValueError(f"{shown(number)} instances")
     return number
 
 
@@ -387,7 +443,7 @@ def _load_or_none(item: object) -> float | None:
     if item is None:
         return None
     load = float(str(item))
-    if not 0 <= load < math.inf:
+    if not 0 <= load <= MEASURE_MAX:
         raise ValueError(f"{load} items per minute")
     return load
 

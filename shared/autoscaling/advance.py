@@ -1,12 +1,14 @@
-"""One sample's way through the state: merge, confirm, decide, learn, request. Pure."""
+"""A sample's way through the state: merge, confirm, decide, learn, request. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from shared.autoscaling.actions import confirm_if_observed, request
 from shared.autoscaling.decide import decide, remember
+from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.guards import is_missing
 from shared.autoscaling.learning import learn, learn_finished, lesson_due
 from shared.autoscaling.model import (
@@ -37,6 +39,19 @@ class Step:
     """What the decision was taken from."""
 
 
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The step of all samples that came together, and what became of each."""
+
+    step: Step
+    decided_by: Metric | None = None
+    """The newest of the samples that led to the decision."""
+    accepted: int = 0
+    duplicates: int = 0
+    stale: tuple[Metric, ...] = ()
+    refused: tuple[BadMessage, ...] = ()
+
+
 def advance(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> Step:
     """What one sample does. Raises BadMessage, see ``merge``.
 
@@ -44,31 +59,79 @@ def advance(resource: Resource, state: ScalingState, metric: Metric, now: dateti
     either, but it may confirm what was decided; and it keeps the app deciding while every other
     metric is missing.
     """
-    counted = resource.service.counted_metric
-    counts = metric.name == counted
+    taken, outcome = _taken_in(resource, state, metric, now)
+    if outcome is not MergeOutcome.ACCEPTED:
+        return Step(taken, outcome)
+    if metric.name == resource.service.counted_metric:
+        return Step(_with_finished(resource, taken), outcome)
+    confirmed = taken.desired is not state.desired
+    if not _decides(resource, taken, metric, now):
+        return Step(taken, outcome, None, confirmed)
+    return _decided(resource, taken, now, confirmed)
+
+
+def advance_all(
+    resource: Resource, state: ScalingState, metrics: Iterable[Metric], now: datetime
+) -> Steps:
+    """What samples do that came together: all are taken in, then there is one decision.
+
+    The samples that are kept are those that ``advance`` keeps for one after the other in the same
+    order, and so is what they confirm of the order that stands. What is learned and decided is
+    learned and decided once, when all are known. A single sample does what it does by ``advance``.
+    What ``advance`` refuses does not keep the others out.
+    """
+    new, refused = state, list[BadMessage]()
+    found: dict[MergeOutcome, list[Metric]] = {outcome: [] for outcome in MergeOutcome}
+    for metric in metrics:
+        try:
+            new, outcome = _taken_in(resource, new, metric, now)
+            found[outcome].append(metric)
+        except BadMessage as error:
+            refused.append(error)
+    accepted, stale = found[MergeOutcome.ACCEPTED], found[MergeOutcome.STALE]
+    duplicates = len(found[MergeOutcome.DUPLICATE])
+    if any(metric.name == resource.service.counted_metric for metric in accepted):
+        new = _with_finished(resource, new)
+    step = Step(new, MergeOutcome.ACCEPTED, None, new.desired is not state.desired)
+    newest = _newest([each for each in accepted if _decides(resource, new, each, now)])
+    if newest is not None:
+        step = _decided(resource, new, now, step.confirmed)
+    return Steps(step, newest, len(accepted), duplicates, tuple(stale), tuple(refused))
+
+
+def _taken_in(
+    resource: Resource, state: ScalingState, metric: Metric, now: datetime
+) -> tuple[ScalingState, MergeOutcome]:
+    """The state that knows the sample, and nothing decided on it. Raises BadMessage."""
+    counts = metric.name == resource.service.counted_metric
     window_seconds = resource.history_seconds if counts else resource.window_seconds
     merged = merge(state, metric, now, window_seconds, resource.history_seconds)
-    new, outcome = merged.state, merged.outcome
-    if outcome is not MergeOutcome.ACCEPTED:
-        return Step(new, outcome)
-    confirmed = False
-    if metric.name == CAPACITY_METRIC:
+    new = merged.state
+    if merged.outcome is MergeOutcome.ACCEPTED and metric.name == CAPACITY_METRIC:
         new = confirm_if_observed(new, metric.value)
-        confirmed = new.desired is not state.desired
-        if not _all_missing(resource, new, now):
-            return Step(new, outcome, None, confirmed)
-    if counts:
-        return Step(_with_finished(resource, new), outcome)
-    decided_on = new
-    decision = decide(resource, new, now)
-    new = remember(resource, new, decision)
+    return new, merged.outcome
+
+
+def _decides(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> bool:
+    if metric.name == CAPACITY_METRIC:
+        return _all_missing(resource, state, now)
+    return metric.name != resource.service.counted_metric
+
+
+def _newest(metrics: Sequence[Metric]) -> Metric | None:
+    return max(metrics, key=lambda metric: metric.value.time, default=None)
+
+
+def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: bool) -> Step:
+    decision = decide(resource, state, now)
+    new = remember(resource, state, decision)
     if lesson_due(new, now):
         new = learn(new, _backlog_name(resource))
-    if counted is not None:
+    if resource.service.counted_metric is not None:
         new = _with_finished(resource, new)
     if decision.applies:
         new = new.with_desired(request(decision, new.desired))
-    return Step(new, outcome, decision, confirmed, decided_on)
+    return Step(new, MergeOutcome.ACCEPTED, decision, confirmed, state)
 
 
 def _with_finished(resource: Resource, state: ScalingState) -> ScalingState:

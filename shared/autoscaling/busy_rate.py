@@ -8,7 +8,8 @@ of instances n did not change, all of them were busy, and
 
 The ratio estimator over such whiles is μ = Σ finished / Σ n·minutes, its standard error that of
 the residuals (Cochran, Sampling Techniques, 1977, chapter 6). Whiles shortly after a change are
-left out: nobody knows exactly from when on a new instance works.
+left out: nobody knows exactly from when on a new instance works. So are whiles whose count is far
+off (see outliers.py).
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import pairwise
+from statistics import median_low
 
 from shared.autoscaling.model import MetricValue, Work
+from shared.autoscaling.outliers import Pair, believable, contradicted, with_recent
 
 SETTLING = timedelta(minutes=2)
 """After a change of capacity."""
@@ -51,7 +55,7 @@ def with_finished(work: Work, counted: Counted, backlog: Samples, capacities: Sa
     first = 1 if work.until is None else max(bisect_right(samples, work.until, key=_time), 1)
     if first == len(samples) or samples[first].time > seen_until:
         return work
-    usual = min(after.time - before.time for before, after in pairwise(samples))
+    usual = median_low([after.time - before.time for before, after in pairwise(samples)])
     for before, after in pairwise(samples[first - 1 :]):
         if after.time > seen_until:
             break
@@ -66,8 +70,10 @@ def with_finished(work: Work, counted: Counted, backlog: Samples, capacities: Sa
     return work
 
 
+@lru_cache(maxsize=256)
 def rate_of(work: Work) -> tuple[float, float] | None:
     """Items per busy instance and minute, and the standard error; None before enough intervals."""
+    work = _with_sums(_sound(work), believable(work.recent))
     if work.intervals < INTERVALS_MIN or work.busy <= 0:
         return None
     rate = work.done / work.busy
@@ -77,15 +83,30 @@ def rate_of(work: Work) -> tuple[float, float] | None:
 
 
 def _with(work: Work, done: float, busy: float) -> Work:
-    return Work(
-        until=work.until,
-        intervals=MEMORY * work.intervals + 1,
-        done=MEMORY * work.done + done,
-        busy=MEMORY * work.busy + busy,
-        done_done=MEMORY * work.done_done + done * done,
-        done_busy=MEMORY * work.done_busy + done * busy,
-        busy_busy=MEMORY * work.busy_busy + busy * busy,
-    )
+    recent, older = with_recent(work.recent, (done, busy))
+    return _with_sums(_sound(replace(work, recent=recent)), older)
+
+
+def _sound(work: Work) -> Work:
+    """Without sums that cannot be right."""
+    if contradicted(work.done, work.busy, work.recent):
+        return Work(until=work.until, recent=work.recent)
+    return work
+
+
+def _with_sums(work: Work, pairs: Sequence[Pair]) -> Work:
+    for done, busy in pairs:
+        work = Work(
+            until=work.until,
+            intervals=MEMORY * work.intervals + 1,
+            done=MEMORY * work.done + done,
+            busy=MEMORY * work.busy + busy,
+            done_done=MEMORY * work.done_done + done * done,
+            done_busy=MEMORY * work.done_busy + done * busy,
+            busy_busy=MEMORY * work.busy_busy + busy * busy,
+            recent=work.recent,
+        )
+    return work
 
 
 def _busy_instances(start: datetime, end: datetime, backlog: Samples, capacities: Samples) -> float:

@@ -76,7 +76,7 @@ def _turns(
         samples = history.samples[:changed] + tuple(
             [MetricValue(sample.time, at) for sample in history.samples[changed:]]
         )
-        asked = state.with_history(name, History(samples, history.stale_count))
+        asked = state.with_history(name, History(samples))
         return decide(resource, asked, decision.time).desired
 
     def same(at: float) -> bool:

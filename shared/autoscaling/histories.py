@@ -23,14 +23,14 @@ def with_sample(history: History, value: MetricValue, start: datetime) -> Histor
     """
     samples, gaps = history.samples, history.known_gaps
     if not samples:
-        return History((value,), history.stale_count, (0.0,))
+        return History((value,), (0.0,))
     if value.time <= samples[-1].time:
         late = _sorted_in(samples, value)
-        return None if late is None else History(_bounded(late, start), history.stale_count)
+        return None if late is None else History(_bounded(late, start))
     kept = _bounded((*samples, value), start)
     if gaps is not None:
         gaps = (*gaps, (value.time - samples[-1].time).total_seconds())[-len(kept) :]
-    return History(kept, history.stale_count, gaps)
+    return History(kept, gaps)
 
 
 def with_capacity(history: History, value: MetricValue, start: datetime) -> History | None:
@@ -43,10 +43,10 @@ def with_capacity(history: History, value: MetricValue, start: datetime) -> Hist
         late = _sorted_in(samples, value)
         if late is None:
             return None
-        return History(_kept(_changes_only(late), start), history.stale_count)
+        return History(_kept(_changes_only(late), start))
     goes_on = len(samples) > 1 and samples[-2].value == samples[-1].value == value.value
     changes = (*(samples[:-1] if goes_on else samples), value)
-    return History(_kept(changes, start), history.stale_count)
+    return History(_kept(changes, start))
 
 
 def since(samples: Samples, start: datetime) -> Samples:

@@ -5,7 +5,8 @@ instances bends it by ``ds = -μ·dn + Δλ``. Regression of ds on dn through th
 μ = -Σ ds·dn / Σ dn²: the true rate of a busy instance, not the throughput observed, which idle
 instances lower. But arrivals and changes go together: more instances are ordered when load rises,
 and often come as it falls again, so scale-outs overrate μ and scale-ins underrate it. Therefore
-the two are kept apart, and only where both agree is μ known; the lower one is taken.
+the two are kept apart, and only where both agree is μ known; the lower one is taken. A change
+whose bend is far off does not count (see outliers.py).
 
 Where somebody counts finished or incoming items that is better by far: see busy_rate.py.
 
@@ -32,6 +33,7 @@ from shared.autoscaling.model import (
     ScalingState,
     Service,
 )
+from shared.autoscaling.outliers import Pair, believable, contradicted, with_recent
 
 SLOPE_MINUTES = 4
 SLOPE_SAMPLES_MIN = 3
@@ -53,7 +55,8 @@ class Estimate:
 
     @property
     def confident(self) -> bool:
-        return self.value > 0 and self.standard_error <= RELATIVE_ERROR_MAX * self.value
+        known = 0 < self.value < math.inf
+        return known and self.standard_error <= RELATIVE_ERROR_MAX * self.value
 
 
 def known_service(fixed: Service, learned: Learned) -> Service:
@@ -98,6 +101,7 @@ def learned_rate(learned: Learned) -> Estimate | None:
 
 
 def _estimate(lessons: Lessons) -> Estimate | None:
+    lessons = _with_sums(_sound(lessons), believable(lessons.recent))
     if lessons.changes < CHANGES_MIN or lessons.dn_dn <= 0:
         return None
     rate = -lessons.ds_dn / lessons.dn_dn
@@ -173,12 +177,27 @@ def _with_slopes(
 
 
 def _with(lessons: Lessons, dn: float, ds: float) -> Lessons:
-    return Lessons(
-        changes=MEMORY * lessons.changes + 1,
-        dn_dn=MEMORY * lessons.dn_dn + dn * dn,
-        ds_dn=MEMORY * lessons.ds_dn + ds * dn,
-        ds_ds=MEMORY * lessons.ds_ds + ds * ds,
-    )
+    recent, older = with_recent(lessons.recent, (ds, dn))
+    return _with_sums(_sound(replace(lessons, recent=recent)), older)
+
+
+def _sound(lessons: Lessons) -> Lessons:
+    """Without sums that cannot be right."""
+    if contradicted(lessons.ds_dn, lessons.dn_dn, lessons.recent):
+        return Lessons(recent=lessons.recent)
+    return lessons
+
+
+def _with_sums(lessons: Lessons, pairs: Sequence[Pair]) -> Lessons:
+    for ds, dn in pairs:
+        lessons = Lessons(
+            changes=MEMORY * lessons.changes + 1,
+            dn_dn=MEMORY * lessons.dn_dn + dn * dn,
+            ds_dn=MEMORY * lessons.ds_dn + ds * dn,
+            ds_ds=MEMORY * lessons.ds_ds + ds * ds,
+            recent=lessons.recent,
+        )
+    return lessons
 
 
 def _single_change(samples: Sequence[MetricValue], start: datetime, end: datetime) -> float:

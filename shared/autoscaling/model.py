@@ -19,6 +19,12 @@ from shared.quick import quick
 CAPACITY_METRIC = "capacity"
 """Reserved metric name: the capacity that the target itself reports."""
 
+CAPACITY_SANE_MAX = 1000
+"""No target has more instances; a larger number is a mistake of the sender."""
+
+EPOCH_MAX = 10**9 - 1
+"""Of an order: one a second for 31 years. The keys of the decision log have digits for no more."""
+
 EvidenceValue = float | int | str | bool | None
 Evidence = Mapping[str, EvidenceValue]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -474,9 +480,8 @@ class Override:
 @quick
 @dataclass(frozen=True, slots=True)
 class History(Window):
-    """All samples of one metric that are kept, and how many came too late to count."""
+    """All samples of one metric that are kept."""
 
-    stale_count: int = 0
     known_gaps: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
     """The gaps, where whoever appended a sample has appended its gap, as in a replay."""
 
@@ -488,20 +493,25 @@ class History(Window):
 
 @dataclass(frozen=True, slots=True)
 class Lessons:
-    """Sums over changes of one direction: ``dn`` instances bent the backlog's slope by ``ds``."""
+    """Changes of one direction: ``dn`` instances bent the backlog's slope by ``ds``.
+
+    Sums over all but the last few, which stand beside them as pairs ``(ds, dn)``: outliers.py.
+    """
 
     changes: float = 0
     """Their number; older ones weigh less."""
     dn_dn: float = 0
     ds_dn: float = 0
     ds_ds: float = 0
+    recent: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Sums over intervals in which all instances were busy. See busy_rate.py.
+    """Intervals in which all instances were busy. See busy_rate.py.
 
-    ``done`` are items, ``busy`` instance-minutes; older intervals weigh less.
+    ``done`` are items, ``busy`` instance-minutes; older intervals weigh less. Sums over all but
+    the last few, which stand beside them as pairs ``(done, busy)``: outliers.py.
     """
 
     until: datetime | None = None
@@ -512,6 +522,7 @@ class Work:
     done_done: float = 0
     done_busy: float = 0
     busy_busy: float = 0
+    recent: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

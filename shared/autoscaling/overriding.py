@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from shared.autoscaling.errors import OverrideRefused
 from shared.autoscaling.model import EntryKind, LogEntry, Override, Resource
+from shared.outside import shown
 
 DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")
 DURATION_MAX = timedelta(days=366)
@@ -46,7 +47,7 @@ def check(change: Change, resource: Resource) -> None:
     for field, wanted in (("floor", override.floor), ("exact", override.exact)):
         if wanted is not None and not low <= wanted <= high:
             raise OverrideRefused(
-                f"{field} = {wanted}: must be {low} to {high}, the limits of {resource.name}"
+                f"{field} = {shown(wanted)}: must be {low} to {high}, the limits of {resource.name}"
             )
 
 

@@ -1,23 +1,25 @@
-"""Merging samples into the state: checked, put in their place, or counted as too late."""
+"""Merging samples into the state: checked, put in their place, or left out as too late."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.histories import NO_HISTORY, with_capacity, with_sample
-from shared.autoscaling.model import CAPACITY_METRIC, History, Metric, ScalingState
+from shared.autoscaling.model import (
+    CAPACITY_METRIC,
+    CAPACITY_SANE_MAX,
+    Metric,
+    ScalingState,
+)
 from shared.autoscaling.spans import span
+from shared.outside import MEASURE_MAX
 from shared.quick import quick
 
 FUTURE_TOLERANCE_SECONDS = 60
 """Clocks of two services may differ by this much; a later sample is a mistake."""
-
-CAPACITY_SANE_MAX = 1000
-"""No target has more instances; a larger number is a mistake of the sender."""
 
 
 class MergeOutcome(StrEnum):
@@ -43,18 +45,16 @@ def merge(
     """The state with the sample in it; samples are kept for the longer of the two times.
 
     A sample of a time that is known already is a duplicate, one older than the window is stale:
-    counted, otherwise left out. A late one is sorted in. Raises BadMessage for a value that is
-    no measurement and for a time in the future.
+    both change nothing. A late one is sorted in. Raises BadMessage for a value that is no
+    measurement and for a time in the future.
     """
     _check(metric, now)
     value, name = metric.value, metric.name
-    history = state.histories.get(name, NO_HISTORY)
     if value.time < now - span(window_seconds):
-        counted = History(history.samples, history.stale_count + 1, history.known_gaps)
-        return Merged(state.with_history(name, counted), MergeOutcome.STALE)
+        return Merged(state, MergeOutcome.STALE)
     start = now - span(history_seconds if history_seconds > window_seconds else window_seconds)
     placed = with_capacity if name == CAPACITY_METRIC else with_sample
-    new = placed(history, value, start)
+    new = placed(state.histories.get(name, NO_HISTORY), value, start)
     if new is None:
         return Merged(state, MergeOutcome.DUPLICATE)
     return Merged(state.with_history(name, new), MergeOutcome.ACCEPTED)
@@ -62,10 +62,10 @@ def merge(
 
 def _check(metric: Metric, now: datetime) -> None:
     value, time = metric.value.value, metric.value.time
-    if not 0 <= value < math.inf:
+    if not 0 <= value <= MEASURE_MAX:
         raise BadMessage(
-            f"metric {metric.name} of {metric.resource_name}: value {value} is not a finite number "
-            "of at least 0; fix the sender"
+            f"metric {metric.name} of {metric.resource_name}: value {value} is not a number from 0 "
+            f"to {MEASURE_MAX:g}; fix the sender"
         )
     if metric.name == CAPACITY_METRIC and not (value % 1 == 0 and 1 <= value <= CAPACITY_SANE_MAX):
         raise BadMessage(

@@ -34,6 +34,15 @@ HUB = Section(
             "`metric_ingest`, `ingest_tail`",
         ),
         number(
+            "EventBytesMaximum",
+            "bytes",
+            "1048576",
+            Bounds(1024, 16_777_216),
+            "an event of more bytes, once it is unpacked, becomes a dead letter; reading one takes "
+            "up to 30 times as much memory, and nothing else runs in the process meanwhile",
+            f"{INGEST}, {TAIL}, {PROCESSES}",
+        ),
+        number(
             "OwnershipRenewSeconds",
             "seconds",
             "10",

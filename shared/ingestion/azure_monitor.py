@@ -15,7 +15,15 @@ from datetime import datetime
 from typing import Any
 
 from shared.ingestion.errors import BadEvent
-from shared.ingestion.readings import Decoded, Reading, Wanted, read_number, read_time, shown
+from shared.ingestion.readings import (
+    Decoded,
+    Reading,
+    Rejections,
+    Wanted,
+    read_number,
+    read_time,
+)
+from shared.outside import shown
 
 Record = Mapping[str, Any]
 Monitored = Mapping[tuple[str, str], tuple[Wanted, ...]]
@@ -36,10 +44,10 @@ def read_records(records: Sequence[object], monitored: Monitored) -> Decoded:
     Records of one metric and one time differ by a dimension: they are summed up into one reading.
     """
     groups: dict[tuple[Wanted, datetime], list[tuple[int, Record]]] = defaultdict(list)
-    ignored, rejected = 0, list[str]()
+    ignored, rejections = 0, Rejections()
     for index, record in enumerate(records):
         if not isinstance(record, dict):
-            rejected.append(f"records[{index}] is {shown(record)}, an object is needed")
+            rejections.add(f"records[{index}] is {shown(record)}, an object is needed")
             continue
         wanting = [wanted for wanted in _wanting(record, monitored) if _of_grain(record, wanted)]
         ignored += not wanting
@@ -47,15 +55,15 @@ def read_records(records: Sequence[object], monitored: Monitored) -> Decoded:
             try:
                 groups[wanted, read_time(record.get("time"))].append((index, record))
             except BadEvent as error:
-                rejected.append(_place(index, record, error))
+                rejections.add(_place(index, record, error))
     readings = list[Reading]()
     for (wanted, time), group in groups.items():
         try:
             value = _value(wanted.aggregation, [record for _, record in group])
             readings.append(Reading(wanted.resource_name, wanted.name, time, value))
         except BadEvent as error:
-            rejected.append(_place(*group[0], error))
-    return Decoded(tuple(readings), ignored, tuple(rejected))
+            rejections.add(_place(*group[0], error))
+    return rejections.beside(readings, ignored)
 
 
 def _wanting(record: Record, monitored: Monitored) -> tuple[Wanted, ...]:
@@ -76,11 +84,11 @@ def _place(index: int, record: Record, error: BadEvent) -> str:
 def _value(aggregation: str, records: Sequence[Record]) -> float:
     """The aggregate over all records. Raises BadEvent where they do not tell: missing is not 0."""
     if aggregation == "average":
-        return _average(records)
+        return read_number(_average(records), "average")
     values = [read_number(record.get(aggregation), aggregation) for record in records]
     if aggregation == "minimum":
         return min(values)
-    return max(values) if aggregation == "maximum" else sum(values)
+    return max(values) if aggregation == "maximum" else read_number(sum(values), aggregation)
 
 
 def _average(records: Sequence[Record]) -> float:

@@ -18,39 +18,62 @@ from shared.ingestion.readings import (
     Decoded,
     Interests,
     Reading,
+    Rejections,
     read_number,
     read_time,
-    shown,
 )
+from shared.outside import shown
 
-UNPACKED_BYTES_MAX = 16 * 1024 * 1024
-"""A small body can unpack to any size."""
+BYTES_MAX = 1024 * 1024
+"""Of a body once it is unpacked: JSON takes up to 30 times as much memory as it has bytes."""
+
+ELEMENTS_MAX = 20_000
+"""Readings or records of one event; the largest event that a hub takes has about half as many."""
+
+MEMBERS_MAX = 1000
+"""Of gzip: each one costs a copy of all that comes after it."""
 
 GZIP = b"\x1f\x8b"
 
+QUICK_BYTES_MAX = 16_384
 
-def decode(body: bytes, interests: Interests) -> Decoded:
+
+def decode(body: bytes, interests: Interests, bytes_max: int = BYTES_MAX) -> Decoded:
     """What an event holds. Raises BadEvent where all of it that somebody asked for is unusable."""
-    document = _document(_unpacked(body))
+    document = _document(_unpacked(body, bytes_max))
     if isinstance(document, dict) and "records" in document:
-        if not isinstance(document["records"], list):
-            raise BadEvent(f"records is {shown(document['records'])}, a list is needed")
-        decoded = azure_monitor.read_records(document["records"], interests.monitored)
+        records = _elements(document["records"])
+        decoded = azure_monitor.read_records(records, interests.monitored)
     elif azure_monitor.is_metric(document):
         decoded = azure_monitor.read_records([document], interests.monitored)
     else:
-        metrics = document if isinstance(document, list) else [document]
+        metrics = _elements(document) if isinstance(document, list) else [document]
         decoded = _read_own(metrics, interests)
     if decoded.rejected and not decoded.readings:
-        raise BadEvent("; ".join(decoded.rejected))
+        raise BadEvent(decoded.told)
     return decoded
 
 
-def _unpacked(body: bytes) -> bytes:
+def takes_long(body: bytes) -> bool:
+    """Whether reading the body may take longer than a few milliseconds."""
+    return len(body) > QUICK_BYTES_MAX or body.startswith(GZIP)
+
+
+def _elements(found: object) -> list[Any]:
+    if not isinstance(found, list):
+        raise BadEvent(f"records is {shown(found)}, a list is needed")
+    if len(found) > ELEMENTS_MAX:
+        raise BadEvent(f"the event has {len(found)} elements, at most {ELEMENTS_MAX} are read")
+    return found
+
+
+def _unpacked(body: bytes, bytes_max: int) -> bytes:
     """The body, or what gzip made it of; several members one after the other are one text."""
+    if len(body) > bytes_max:
+        raise _too_large(f"the body has {len(body)} bytes, which is more", bytes_max)
     if not body.startswith(GZIP):
         return body
-    parts, left = list[bytes](), UNPACKED_BYTES_MAX
+    parts, left = list[bytes](), bytes_max
     while body:
         member = zlib.decompressobj(wbits=31)
         try:
@@ -59,11 +82,19 @@ def _unpacked(body: bytes) -> bytes:
             raise BadEvent(f"the body begins like gzip and is not: {error}") from error
         left -= len(parts[-1])
         if left < 0:
-            raise BadEvent(f"the body unpacks to more than {UNPACKED_BYTES_MAX} bytes")
+            raise _too_large("the body unpacks to more bytes", bytes_max)
         if not member.eof:
             raise BadEvent("the compressed body ends too early")
         body = member.unused_data
+        if len(parts) == MEMBERS_MAX and body:
+            raise BadEvent(f"the body has more than {MEMBERS_MAX} gzip members")
     return b"".join(parts)
+
+
+def _too_large(found: str, bytes_max: int) -> BadEvent:
+    return BadEvent(
+        f"{found} than EventBytesMaximum allows, which is {bytes_max}; send smaller events"
+    )
 
 
 def _document(body: bytes) -> Any:
@@ -76,13 +107,13 @@ def _document(body: bytes) -> Any:
 
 
 def _read_own(metrics: Sequence[object], interests: Interests) -> Decoded:
-    readings, rejected = list[Reading](), list[str]()
+    readings, rejections = list[Reading](), Rejections()
     for index, fields in enumerate(metrics):
         try:
             readings.append(_own(fields, interests))
         except BadEvent as error:
-            rejected.append(f"[{index}]: {error}" if len(metrics) > 1 else str(error))
-    return Decoded(tuple(readings), 0, tuple(rejected))
+            rejections.add(f"[{index}]: {error}" if len(metrics) > 1 else str(error))
+    return rejections.beside(readings)
 
 
 def _own(fields: object, interests: Interests) -> Reading:

@@ -13,6 +13,10 @@ from typing import Any
 
 from shared.ingestion.errors import BadDelivery
 from shared.ingestion.model import Event
+from shared.outside import shown
+
+SEQUENCE_MAX = 2**63 - 1
+TOLD_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +60,27 @@ def _event(body: bytes, system: Any, properties: Any) -> Event:
     try:
         key = system.get("PartitionKey")
         return Event(
-            sequence=int(system["SequenceNumber"]),
+            sequence=_sequence(system["SequenceNumber"]),
             offset=str(system["Offset"]),
             enqueued_at=_time(system["EnqueuedTimeUtc"]),
             body=body,
             partition_key=None if key is None else str(key),
             properties=properties if isinstance(properties, dict) else {},
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         named = ", ".join(system) if isinstance(system, dict) else type(system).__name__
         raise BadDelivery(f"an event without {error} among its properties ({named})") from error
+    except (ValueError, OverflowError) as error:
+        told = str(error)[:TOLD_CHARACTERS_MAX]
+        raise BadDelivery(f"an event with a property that cannot be: {told}") from error
+
+
+def _sequence(found: Any) -> int:
+    """Stores keep it in 64 bits."""
+    number = int(found)
+    if not 0 <= number <= SEQUENCE_MAX:
+        raise ValueError(f"SequenceNumber {shown(found)} is not from 0 to {SEQUENCE_MAX}")
+    return number
 
 
 def _time(text: str) -> datetime:

@@ -9,6 +9,7 @@ from typing import Any
 
 from shared.messaging.errors import NAMED_MAX, BadLines
 from shared.messaging.model import Message
+from shared.outside import shown
 
 TEXTS = (
     "message_id",
@@ -70,21 +71,24 @@ def _message(line: str) -> Message:
 
 def _text(name: str, value: object) -> Any:
     if not isinstance(value, str):
-        raise ValueError(f"{name} is {value!r}, a text is needed")
+        raise ValueError(f"{name} is {shown(value)}, a text is needed")
     return value
 
 
 def _seconds(value: object) -> timedelta:
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError(f"time_to_live_seconds is {value!r}, a number is needed")
-    return timedelta(seconds=value)
+        raise ValueError(f"time_to_live_seconds is {shown(value)}, a number is needed")
+    try:
+        return timedelta(seconds=value)
+    except (ValueError, OverflowError):
+        raise ValueError(f"time_to_live_seconds is {shown(value)}, which is too much") from None
 
 
 def _time(value: object) -> datetime:
     try:
         time = datetime.fromisoformat(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
-        raise ValueError(f"scheduled_at is {value!r}, an ISO 8601 time is needed") from error
+        raise ValueError(f"scheduled_at is {shown(value)}, an ISO 8601 time is needed") from error
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 

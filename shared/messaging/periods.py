@@ -7,6 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 DAY = timedelta(days=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TIME_MAX = datetime(2999, 12, 31, tzinfo=UTC)
+"""Between the two all times can be reckoned with."""
+
 CLOCKS_APART_MAX = timedelta(minutes=1)
 """Who asks and who delivers need not agree on the time better than that."""
 
@@ -57,7 +60,9 @@ class Period:
         return self.length + max(self.delay, self.lateness)
 
     def start(self, time: datetime) -> datetime:
-        """When the period around that time began."""
+        """When the period around that time began. Raises ValueError."""
+        if not EPOCH <= time <= TIME_MAX:
+            raise ValueError(f"{time} is not from {EPOCH:%Y} to {TIME_MAX:%Y}")
         return EPOCH + (time - EPOCH) // self.length * self.length
 
     def turn(self, start: datetime, now: datetime) -> Turn:

@@ -16,9 +16,13 @@ from typing import Any
 
 from shared.messaging.errors import BadEvent
 from shared.messaging.model import Message
-from shared.messaging.periods import Period
+from shared.messaging.periods import DUPLICATE_WINDOW_MAX, EPOCH, TIME_MAX, Period
+from shared.outside import shown
 
 SCHEMA_VERSION = 1
+LATE_MAX = 10**9 - 1
+"""More stretches of a minute than there have been since 1970."""
+
 DATASET_LENGTH_MAX = 80
 """Characters, so that a message id of 128 holds a data set, a period, and which one it is of
 those for late data."""
@@ -94,12 +98,15 @@ def decode_work(body: bytes | str) -> Work:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BadEvent(f"work: not JSON ({error})") from error
-    if not isinstance(fields, dict) or fields.get("schema_version") != SCHEMA_VERSION:
+    version = fields.get("schema_version") if isinstance(fields, dict) else None
+    if type(version) is not int or version != SCHEMA_VERSION:
         raise BadEvent(f"work: a JSON object of schema_version {SCHEMA_VERSION} is needed")
     dataset, label = (_named(fields, name) for name in ("dataset", "label"))
     start, end = (_time(fields, name) for name in ("start", "end"))
     if start >= end:
         raise BadEvent(f"work: ends at {_text(end)}, before it starts at {_text(start)}")
+    if end - start > DUPLICATE_WINDOW_MAX:
+        raise BadEvent(f"work: from {_text(start)} to {_text(end)} is longer than any period")
     return Work(dataset, label, start, end, _count(fields, "late"))
 
 
@@ -111,23 +118,23 @@ def _named(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not 1 <= len(value) <= DATASET_LENGTH_MAX:
         raise BadEvent(
-            f"work: {name} is {value!r}, 1 to {DATASET_LENGTH_MAX} characters are needed"
+            f"work: {name} is {shown(value)}, 1 to {DATASET_LENGTH_MAX} characters are needed"
         )
     return value
 
 
 def _count(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name, 0)
-    if type(value) is not int or value < 0:
-        raise BadEvent(f"work: {name} is {value!r}, a whole number from 0 on is needed")
+    if type(value) is not int or not 0 <= value <= LATE_MAX:
+        raise BadEvent(f"work: {name} is {shown(value)}, a number from 0 to {LATE_MAX} is needed")
     return value
 
 
 def _time(fields: dict[str, Any], name: str) -> datetime:
     try:
         time = datetime.fromisoformat(fields[name])
-        if time.tzinfo is not None:
+        if time.tzinfo is not None and EPOCH <= time <= TIME_MAX:
             return time.astimezone(UTC)
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
-    raise BadEvent(f"work: {name} is {fields.get(name)!r}, a time with a zone is needed")
+    raise BadEvent(f"work: {name} is {shown(fields.get(name))}, a time with a zone is needed")

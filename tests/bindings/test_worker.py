@@ -151,9 +151,9 @@ def bad_messages() -> dict[str, str]:
     """What may arrive, and what the decision log is to say about it."""
     return {
         "%%% neither base64 nor JSON": "neither JSON nor JSON in base64",
-        '{"schema_version":2}': "schema_version is 2",
-        sample(float("nan")): "a finite number ≥ 0 is needed",
-        sample(-1): "a finite number ≥ 0 is needed",
+        '{"schema_version":3}': "schema_version is 3, this app reads 1 and 2",
+        sample(float("nan")): "a number from 0 to 1e+15 is needed",
+        sample(-1): "a number from 0 to 1e+15 is needed",
         sample(seconds_ahead=7200): "in the future",
         sample(resource="nobody"): "not declared in scaling_rules.py",
         sample(name="nothing"): "not declared in scaling_rules.py",

@@ -10,17 +10,17 @@ from azure.storage.queue.aio import QueueClient
 
 from local.azurite import Azurite
 from shared.adapters.ingestion_sender import StorageQueueSender, split
-from shared.autoscaling.messages import decode_metric
+from shared.autoscaling.messages import decode_samples
 from shared.connections import StorageConnection
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.model import Stream
 from shared.ingestion.readings import Decoded, Reading, to_effect
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
-READINGS = [Reading("plan-1", f"m{n}", AT, n) for n in range(40)]
+READINGS = [Reading(f"plan-{n % 2}", f"m{n}", AT, n) for n in range(40)]
 
 
-async def test_each_reading_is_one_message_on_a_queue_that_is_made_if_need_be(
+async def test_readings_of_each_resource_are_one_message_on_a_queue_that_is_made_if_need_be(
     azurite: Azurite,
 ) -> None:
     name = f"metrics-{uuid.uuid4().hex[:8]}"
@@ -33,7 +33,9 @@ async def test_each_reading_is_one_message_on_a_queue_that_is_made_if_need_be(
     await sender.send([message for effect in effects for message in effect.messages])
     await sender.close()
     async with QueueClient.from_connection_string(azurite.connection_string, name) as queue:
-        found = [decode_metric(m.content) async for m in queue.receive_messages(max_messages=50)]
+        texts = [m.content async for m in queue.receive_messages(max_messages=50)]
+    assert len(texts) == 3
+    found = [metric for text in texts for metric in decode_samples(text).metrics]
     assert sorted(m.value.value for m in found) == list(range(40))
     assert {m.name for m in found} == {reading.name for reading in READINGS}
 

@@ -33,6 +33,7 @@ from shared.autoscaling.model import (
 )
 from shared.autoscaling.ports import StateStore
 from shared.connections import StorageConnection
+from shared.outside import METRICS_OF_A_MESSAGE_MAX
 from tests.builders import NOW, ago, desired, history, sample
 
 
@@ -77,7 +78,7 @@ def entry(name: str, entry_id: str = "a-1", **changes: object) -> LogEntry:
 
 FULL = ScalingState(
     histories={
-        "backlog": replace(history([1, 2.5, 3]), stale_count=4),
+        "backlog": history([1, 2.5, 3]),
         "capacity": History((MetricValue(ago(0.123456), 2.0),)),
     },
     desired=desired(
@@ -91,7 +92,12 @@ FULL = ScalingState(
     ),
     wishes=history([2, 3]),
     learned=Learned(
-        7, Lessons(3, 4.0, -80.5, 1600.25), Lessons(1.98, 2), 2, 3.5, Work(NOW, 5, 200.5, 5)
+        7,
+        Lessons(3, 4.0, -80.5, 1600.25, ((-40.0, 2.0), (-20.5, 1.0))),
+        Lessons(1.98, 2),
+        2,
+        3.5,
+        Work(NOW, 5, 200.5, 5, recent=((120.0, 3.0), (0.0, 3.0))),
     ),
 )
 
@@ -172,7 +178,7 @@ async def test_many_racers_lose_no_write(store: StateStore, name: str) -> None:
         while True:
             snapshot = await store.load(name)
             kept = snapshot.state.histories.get("backlog", History())
-            more = replace(kept, stale_count=kept.stale_count + 1)
+            more = History((*kept.samples, sample(value, -len(kept.samples))))
             try:
                 histories = {**snapshot.state.histories, "backlog": more}
                 return await store.commit(snapshot, ScalingState(histories))
@@ -180,7 +186,8 @@ async def test_many_racers_lose_no_write(store: StateStore, name: str) -> None:
                 continue
 
     await asyncio.gather(*[add(i) for i in range(8)])
-    assert (await store.load(name)).state.histories["backlog"].stale_count == 8
+    kept = (await store.load(name)).state.histories["backlog"].samples
+    assert sorted(each.value for each in kept) == list(range(8))
 
 
 async def test_rows_that_a_commit_does_not_change_may_change_meanwhile(
@@ -263,6 +270,16 @@ async def test_the_longest_history_is_kept_whole(store: StateStore, name: str) -
     long = History(tuple(sample(123456.5, i / 8) for i in reversed(range(SAMPLES_KEPT_MAX))))
     await store.commit(await store.load(name), ScalingState({"backlog": long}))
     assert (await store.load(name)).state.histories["backlog"] == long
+
+
+async def test_the_longest_histories_of_all_metrics_of_a_message_are_one_transaction(
+    store: StateStore, name: str
+) -> None:
+    long = History(tuple(sample(1e15 / 7, i / 8 + 1e-6) for i in reversed(range(SAMPLES_KEPT_MAX))))
+    histories = {f"{'long' * 24}-{n}": long for n in range(METRICS_OF_A_MESSAGE_MAX)}
+    lines = [entry(name, f"a-{n}", reason="x" * 16_000) for n in range(3)]
+    await store.commit(await store.load(name), ScalingState(histories), lines)
+    assert (await store.load(name)).state.histories == histories
 
 
 async def test_a_message_of_the_largest_size_is_kept_whole(store: StateStore, name: str) -> None:

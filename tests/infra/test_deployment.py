@@ -331,3 +331,10 @@ def test_the_alert_on_silence_asks_where_its_table_exists_before_the_first_run()
     assert properties["skipQueryValidation"] is True
     (criterion,) = properties["criteria"]["allOf"]
     assert (criterion["timeAggregation"], criterion["operator"]) == ("Count", "GreaterThan")
+
+
+def test_the_host_takes_no_larger_requests_than_the_app_has_a_use_for() -> None:
+    function_app = BicepFile(INFRA / "modules" / "function_app.bicep")
+    limits = function_app.named("limits").value
+    assert int(limits["FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"]) == 4 * 64 * 1024
+    assert "union(settings, limits, " in function_app.path.read_text()

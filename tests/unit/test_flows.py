@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -147,10 +148,15 @@ async def test_a_paused_resource_keeps_its_samples() -> None:
     assert await world.load([200]) is not None
 
 
-async def test_a_stale_sample_is_dropped_with_a_count_and_no_decision() -> None:
+async def test_a_stale_sample_is_told_and_costs_no_commit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = World()
-    await scaling_logic.run(metric(200, 601), world.resources, world.store)
-    assert (await world.store.load("plan-1")).state.histories["backlog"].stale_count == 1
+    with caplog.at_level(logging.WARNING):
+        await scaling_logic.run(metric(200, 601), world.resources, world.store)
+    assert "[stale_sample_dropped] plan-1: 1 sample(s) of backlog" in caplog.text
+    found = await world.store.load("plan-1")
+    assert (found.state, found.version) == (ScalingState(), {})
     assert await world.kinds() == []
 
 
@@ -481,7 +487,7 @@ def poisoned(body: str, queue: str = "metrics") -> PoisonMessage:
         ("not json", UNATTRIBUTED, "neither JSON nor JSON in base64"),
         (encode_metric(Metric("plan-9", "b", MetricValue(NOW, 1))), UNATTRIBUTED, "not declared"),
         (encode_metric(metric(1, name="other")), "plan-1", "metric 'other' of 'plan-1'"),
-        (encode_metric(metric(-1)), "plan-1", "a finite number ≥ 0 is needed"),
+        (encode_metric(metric(-1)), "plan-1", "a number from 0 to 1e+15 is needed"),
         (encode_metric(metric(1, -7200)), "plan-1", "in the future"),
         (encode_metric(metric(1)), "plan-1", "processing it failed each time"),
     ],

@@ -29,12 +29,11 @@ def test_a_late_sample_is_sorted_in() -> None:
     assert state.histories["backlog"].samples == (sample(2, 20), sample(1, 10))
 
 
-def test_a_sample_older_than_the_window_is_dropped_and_counted() -> None:
-    merged = merge(ScalingState(), metric(5, 601), NOW, WINDOW_SECONDS)
-    merged = merge(merged.state, metric(5, 700), NOW, WINDOW_SECONDS)
+def test_a_sample_older_than_the_window_is_dropped_and_changes_nothing() -> None:
+    before = ScalingState()
+    merged = merge(before, metric(5, 601), NOW, WINDOW_SECONDS)
     assert merged.outcome is MergeOutcome.STALE
-    assert merged.state.histories["backlog"].samples == ()
-    assert merged.state.histories["backlog"].stale_count == 2
+    assert merged.state is before
 
 
 def test_a_sample_exactly_as_old_as_the_window_counts() -> None:
@@ -43,9 +42,9 @@ def test_a_sample_exactly_as_old_as_the_window_counts() -> None:
     )
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 1e200])
 def test_a_value_that_is_no_measurement_is_refused(value: float) -> None:
-    with pytest.raises(BadMessage, match="not a finite number"):
+    with pytest.raises(BadMessage, match="not a number from 0 to 1e\\+15"):
         merge(ScalingState(), metric(value), NOW, WINDOW_SECONDS)
 
 

@@ -12,7 +12,7 @@ from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.declared import check_metric_name, find
 from shared.autoscaling.flows.races import until_won
 from shared.autoscaling.flows.telling import tell
-from shared.autoscaling.messages import decode_action, decode_metric, named_resource
+from shared.autoscaling.messages import all_refused, decode_action, decode_samples, named_resource
 from shared.autoscaling.model import EntryKind, LogEntry, Resource, ScaleAction
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.samples import merge
@@ -72,12 +72,19 @@ async def run_action(
 async def _find_fault(
     message: PoisonMessage, resources: Mapping[str, Resource], store: StateStore
 ) -> None:
-    """Go the way of scaling_logic up to the first complaint; raises it as BadMessage."""
-    metric = decode_metric(message.body)
-    resource = find(resources, metric.resource_name)
-    check_metric_name(resource, metric.name)
+    """Go the way of scaling_logic; raises BadMessage with what is wrong with the samples."""
+    samples = decode_samples(message.body)
+    resource = find(resources, samples.resource_name)
     snapshot = await store.load(resource.name)
-    merge(snapshot.state, metric, message.inserted_at, resource.window_seconds)
+    refused = list(samples.refused)
+    for metric in samples.metrics:
+        try:
+            check_metric_name(resource, metric.name)
+            merge(snapshot.state, metric, message.inserted_at, resource.window_seconds)
+        except BadMessage as error:
+            refused.append(error)
+    if refused:
+        raise all_refused(refused)
 
 
 async def _free(
@@ -85,8 +92,10 @@ async def _free(
 ) -> None:
     snapshot = await store.load(resource.name)
     desired = snapshot.state.desired
-    if desired is None or desired.epoch != action.epoch or not desired.pending:
+    if desired is None or not desired.pending:
         return
+    if (action.epoch, action.target) != (desired.epoch, desired.target):
+        return  # another order, or one that nobody decided
     reason = "the action ended in the poison queue"
     failed = fail(desired, snapshot.read_at, reason, timing)
     line = entry(resource, failed, EntryKind.FAILED, snapshot.read_at, reason)

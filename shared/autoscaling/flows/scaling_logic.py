@@ -1,18 +1,20 @@
-"""scaling_logic: merge one sample, decide, commit both in one transaction, hand out the action."""
+"""scaling_logic: merge samples, decide, commit both in one transaction, hand out the action."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from shared.autoscaling.actions import action_of, entry
-from shared.autoscaling.advance import Step, advance
+from shared.autoscaling.advance import Step, advance_all
 from shared.autoscaling.counterfactual import explained
+from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.declared import check_metric_name, find
 from shared.autoscaling.flows.races import until_won
 from shared.autoscaling.flows.telling import tell
+from shared.autoscaling.messages import Samples, all_refused, told
 from shared.autoscaling.model import (
     Decision,
     EntryKind,
@@ -22,7 +24,6 @@ from shared.autoscaling.model import (
     ScaleAction,
 )
 from shared.autoscaling.ports import Snapshot, StateStore
-from shared.autoscaling.samples import MergeOutcome
 
 log = logging.getLogger(__name__)
 
@@ -30,23 +31,54 @@ log = logging.getLogger(__name__)
 async def run(
     metric: Metric, resources: Mapping[str, Resource], store: StateStore
 ) -> ScaleAction | None:
-    """The action to send, if any. Raises BadMessage, or StateConflict after too many lost races."""
-    resource = find(resources, metric.resource_name)
-    check_metric_name(resource, metric.name)
-    return await until_won(resource.name, lambda: _attempt(metric, resource, store))
+    """The same for a single sample."""
+    return await run_all(Samples(metric.resource_name, (metric,)), resources, store)
 
 
-async def _attempt(metric: Metric, resource: Resource, store: StateStore) -> ScaleAction | None:
+async def run_all(
+    samples: Samples, resources: Mapping[str, Resource], store: StateStore
+) -> ScaleAction | None:
+    """The action to send, if any, for all samples of a message: one decision and one commit.
+
+    Samples that are of no use are told and do not stop the others. Raises BadMessage where none
+    is of use, or StateConflict after too many lost races.
+    """
+    resource = find(resources, samples.resource_name)
+    metrics, refused = list[Metric](), list(samples.refused)
+    for metric in samples.metrics:
+        try:
+            check_metric_name(resource, metric.name)
+            metrics.append(metric)
+        except BadMessage as error:
+            refused.append(error)
+    if not metrics:
+        raise all_refused(refused)
+    return await until_won(resource.name, lambda: _attempt(metrics, refused, resource, store))
+
+
+async def _attempt(
+    metrics: Sequence[Metric],
+    unknown: Sequence[BadMessage],
+    resource: Resource,
+    store: StateStore,
+) -> ScaleAction | None:
     snapshot = await store.load(resource.name)
     now = snapshot.read_at
-    step = advance(resource, snapshot.state, metric, now)
-    if step.outcome is MergeOutcome.DUPLICATE:
-        return _pending_action(resource, snapshot)
-    if step.decision is not None and step.decided_on is not None:
-        step = replace(step, decision=explained(resource, step.decided_on, step.decision))
-    await store.commit(snapshot, step.state, _lines(metric, resource, step, now))
-    if step.outcome is MergeOutcome.STALE:
-        _tell_stale(metric, step.state.histories[metric.name].stale_count)
+    steps = advance_all(resource, snapshot.state, metrics, now)
+    refused = [*unknown, *steps.refused]
+    if not steps.accepted and not steps.duplicates and not steps.stale:
+        raise all_refused(refused)
+    step = steps.step
+    if steps.accepted:
+        if step.decision is not None and step.decided_on is not None:
+            step = replace(step, decision=explained(resource, step.decided_on, step.decision))
+        lines = _lines(resource, step, steps.decided_by, now)
+        if refused:
+            lines.append(_refusal(resource, metrics[0], refused, now))
+        await store.commit(snapshot, step.state, lines)
+    _tell_left_out(resource, steps.stale, refused)
+    if not steps.accepted:
+        return _pending_action(resource, snapshot) if steps.duplicates else None
     if step.decision is None:
         return None
     _tell(step.decision)
@@ -55,14 +87,29 @@ async def _attempt(metric: Metric, resource: Resource, store: StateStore) -> Sca
     return action_of(resource.name, step.state.desired)
 
 
-def _lines(metric: Metric, resource: Resource, step: Step, now: datetime) -> list[LogEntry]:
+def _lines(
+    resource: Resource, step: Step, decided_by: Metric | None, now: datetime
+) -> list[LogEntry]:
     desired, lines = step.state.desired, []
     if step.confirmed and desired is not None:
         reason = f"capacity reads {desired.target}, as epoch {desired.epoch} asked for"
         lines = [entry(resource, desired, EntryKind.CONFIRMED, now, reason)]
-    if step.decision is not None:
-        lines.append(_entry(metric, step.decision, desired.epoch if desired else None))
+    if step.decision is not None and decided_by is not None:
+        lines.append(_entry(decided_by, step.decision, desired.epoch if desired else None))
     return lines
+
+
+def _refusal(
+    resource: Resource, first: Metric, refused: Sequence[BadMessage], now: datetime
+) -> LogEntry:
+    """Of samples of no use in a message whose others were taken in."""
+    return LogEntry(
+        resource_name=resource.name,
+        time=now,
+        kind=EntryKind.POISON,
+        entry_id=f"refused-{_sample_id(first)}",
+        reason=f"{len(refused)} sample(s) of a message could not be processed: {told(refused)}",
+    )
 
 
 def _pending_action(resource: Resource, snapshot: Snapshot) -> ScaleAction | None:
@@ -78,7 +125,7 @@ def _entry(metric: Metric, decision: Decision, epoch: int | None) -> LogEntry:
         resource_name=decision.resource_name,
         time=decision.time,
         kind=EntryKind.DECISION,
-        entry_id=f"{metric.name}-{int(metric.value.time.timestamp() * 1_000_000)}",
+        entry_id=_sample_id(metric),
         reason=decision.reason,
         current=decision.current,
         desired=decision.desired,
@@ -94,13 +141,25 @@ def _entry(metric: Metric, decision: Decision, epoch: int | None) -> LogEntry:
 
 
 def _tell(decision: Decision) -> None:
-    told = f"{decision.current} → {decision.desired}: {decision.reason}"
-    tell(log, "decided", decision.resource_name, told)
+    text = f"{decision.current} → {decision.desired}: {decision.reason}"
+    tell(log, "decided", decision.resource_name, text)
 
 
-def _tell_stale(metric: Metric, count: int) -> None:
-    told = (
-        f"sample of {metric.name} of {metric.value.time.isoformat()} is older than the window and "
-        f"is dropped, {count} so far"
-    )
-    tell(log, "stale_sample_dropped", metric.resource_name, told, logging.WARNING)
+def _sample_id(metric: Metric) -> str:
+    return f"{metric.name}-{int(metric.value.time.timestamp() * 1_000_000)}"
+
+
+def _tell_left_out(
+    resource: Resource, stale: Sequence[Metric], refused: Sequence[BadMessage]
+) -> None:
+    if stale:
+        newest = max([metric.value.time for metric in stale])
+        names = ", ".join(sorted({metric.name for metric in stale}))
+        text = (
+            f"{len(stale)} sample(s) of {names}, the newest of {newest.isoformat()}, are older "
+            "than the window and are dropped"
+        )
+        tell(log, "stale_sample_dropped", resource.name, text, logging.WARNING)
+    if refused:
+        text = f"{len(refused)} sample(s) beside good ones are of no use: {told(refused)}"
+        tell(log, "samples_refused", resource.name, text, logging.WARNING)

@@ -17,6 +17,7 @@ from shared.ingestion.presenting import HEADERS, page, said, view_json, view_pag
 log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = TOKEN_CHARACTERS_MAX + 1024
+TOO_LARGE = f"a body of at most {BODY_BYTES_MAX} bytes is needed"
 REASON_CHARACTERS_MAX = 500
 NO_TOKEN = "open the link that was sent when the breaker opened"  # noqa: S105  no password
 
@@ -43,6 +44,8 @@ async def close(asked: Request, attendant: Attendant) -> Reply:
     """Close the incident that the token in the body is for."""
     if _name(asked) != attendant.name:
         return _unknown(asked)
+    if len(asked.body) > BODY_BYTES_MAX:
+        return _message(asked, 413, "Too large", TOO_LARGE)
     token = _fields(asked.body).get("token")
     if not isinstance(token, str) or not token:
         return _message(asked, 401, "Not allowed", NO_TOKEN)
@@ -93,9 +96,7 @@ async def isolate(asked: Request, attendant: Attendant) -> Reply:
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:
-    """Of a form or of a JSON object; nothing where it is neither, or too large for either."""
-    if len(body) > BODY_BYTES_MAX:
-        return {}
+    """Of a form or of a JSON object; nothing where it is neither."""
     text = body.decode("utf-8", "replace").strip()
     try:
         if not text.startswith("{"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 
-from shared.ingestion.decoding import decode
+from shared.ingestion.decoding import BYTES_MAX, decode, takes_long
 from shared.ingestion.model import Effect, Event, Stream
 from shared.ingestion.readings import Interests, to_effect
 
@@ -21,10 +22,15 @@ class MetricHandler:
 
     stream: Stream
     interests: Interests
+    bytes_max: int = BYTES_MAX
+    """Of a body once it is unpacked."""
 
     async def __call__(self, event: Event) -> Effect:
-        decoded = decode(event.body, self.interests)
+        if takes_long(event.body):
+            await asyncio.sleep(0)  # a batch of large events must not stop everything else
+        decoded = decode(event.body, self.interests, self.bytes_max)
         if decoded.rejected:
             where = f"{self.stream.hub}/{self.stream.partition_id} {event.sequence}"
-            log.warning("[records_rejected] %s: %s", where, "; ".join(decoded.rejected)[:1000])
+            told = f"{decoded.rejected_count} rejected: {decoded.told}"
+            log.warning("[records_rejected] %s: %s", where, told[:1000])
         return to_effect(self.stream, event.sequence, decoded)

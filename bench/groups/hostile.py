@@ -1,0 +1,95 @@
+"""hostile: what one event, or one measurement, can cost that somebody sent to do harm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.hostile_events import HOSTILE, METRIC, MIB, RESOURCE, filled, reading
+from bench.measurement import Measurement
+from bench.outliers import OUTLIERS, nothing_far_off, steps_until_learned
+
+ROOT = Path(__file__).parents[2]
+BOMB = "gzip_bomb"
+UNITS = ("megabytes", "seconds")
+READINGS = 11_900
+MEGABYTES_AIM = "< 150"
+SECONDS_AIM = "< 1"
+
+
+def measure(readings: int = READINGS) -> Iterator[Measurement]:
+    """Events and decisions each in a process of its own."""
+    harmless = _event(filled(reading(), MIB))
+    assert not harmless["dead_letters"]
+    costs = {name: _event(body()) for name, body in HOSTILE.items()}
+    for name, cost in costs.items():
+        assert (cost["dead_letters"], cost["messages"]) == (1, 0), f"{name} is no dead letter"
+    yield from _of_an_event("hostile.gzip_bomb", costs[BOMB], harmless, "16 MiB in 16 KB")
+    names = {unit: max(costs, key=lambda each: costs[each][unit]) for unit in UNITS}
+    worst = {**costs[BOMB], **{unit: costs[name][unit] for unit, name in names.items()}}
+    note = f"the most of {len(costs)} events: {' and '.join(names.values())}"
+    yield from _of_an_event("hostile.worst_event", worst, harmless, note)
+    yield from _of_many_readings(readings)
+    yield from _of_outliers()
+
+
+def _event(body: bytes) -> dict[str, Any]:
+    command = [sys.executable, "-m", "bench.hostile_process"]
+    done = subprocess.run(command, cwd=ROOT, input=body, stdout=subprocess.PIPE, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _of_an_event(
+    name: str, cost: dict[str, Any], harmless: dict[str, Any], note: str
+) -> Iterator[Measurement]:
+    yield Measurement(
+        f"{name}.megabytes",
+        cost["megabytes"],
+        "MB over idle",
+        cost["idle_megabytes"],
+        MEGABYTES_AIM,
+        f"{note}; baseline: the idle process",
+    )
+    yield Measurement(
+        f"{name}.seconds",
+        cost["seconds"],
+        "s",
+        harmless["seconds"],
+        SECONDS_AIM,
+        f"{note}; nothing else runs meanwhile; baseline: 1 MiB of good readings",
+    )
+
+
+def _of_many_readings(count: int) -> Iterator[Measurement]:
+    command = [sys.executable, "-m", "bench.hostile_readings", str(count)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    found = json.loads(done.stdout)
+    yield Measurement(
+        "hostile.many_readings.next_decision_seconds",
+        max(found["behind"] - found["alone"], 0),
+        "s",
+        found["alone"],
+        "< 2",
+        f"by how much an event of {count} readings of {METRIC} of {RESOURCE}, all inside the "
+        "window, delays the decision on the sample behind it; baseline: the decision alone. The "
+        "event has more than 1 MiB: the default would refuse it",
+    )
+
+
+def _of_outliers() -> Iterator[Measurement]:
+    steps = {name: outlier.steps_until_learned_again for name, outlier in OUTLIERS.items()}
+    worst = max(steps, key=lambda name: steps[name])
+    yield Measurement(
+        "hostile.outlier.steps_until_learned_again",
+        steps[worst],
+        "steps",
+        steps_until_learned(nothing_far_off)[1],
+        "≤ 10",
+        f"the most of {len(steps)} outliers: {worst}; a step is one count of finished items; "
+        "baseline: until the rate is learned without any",
+    )

@@ -1,0 +1,79 @@
+"""``python -m bench.hostile_process < BODY``: what one event costs that nobody has met before.
+
+The body comes through a pipe, so that making it leaves no traces in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.hostile_events import INTERESTS, reading
+from shared.adapters.ingestion_memory import MemoryHubReader, MemoryIngestionStore
+from shared.adapters.ingestion_retry import JitteredRetrying
+from shared.ingestion.accounting import Writer
+from shared.ingestion.flows import process_batch
+from shared.ingestion.flows.metrics import MetricHandler
+from shared.ingestion.flows.process_batch import Consumer
+from shared.ingestion.flows.settle import side_by_side
+from shared.ingestion.model import Event, Stream
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+STREAM = Stream("ns", "hub", "$Default", "0")
+
+
+async def main() -> None:
+    body = sys.stdin.buffer.read()
+    consumer = _consumer()
+    await process_batch.run([_event(0, reading().encode())], consumer)
+    idle = _peak_megabytes()
+    began, began_cpu = time.perf_counter(), time.process_time()
+    report = await process_batch.run([_event(1, body)], consumer)
+    found = {
+        "seconds": time.perf_counter() - began,
+        "cpu_seconds": time.process_time() - began_cpu,
+        "megabytes": _peak_megabytes() - idle,
+        "idle_megabytes": idle,
+        "dead_letters": report.dead_letters,
+        "messages": report.messages,
+        "said": _said(consumer),
+    }
+    print(json.dumps(found))
+
+
+def _consumer() -> Consumer:
+    store = MemoryIngestionStore(lambda: NOW)
+    return Consumer(
+        STREAM,
+        Writer("bench"),
+        store,
+        MemoryHubReader(),
+        MetricHandler(STREAM, INTERESTS),
+        JitteredRetrying(),
+        side_by_side(16),
+        lambda: "txid",
+    )
+
+
+def _said(consumer: Consumer) -> str:
+    assert isinstance(consumer.store, MemoryIngestionStore)
+    letters = consumer.store.rows[STREAM].dead_letters
+    return "; ".join(letter.error[:100] for letter in letters.values())
+
+
+def _event(sequence: int, body: bytes) -> Event:
+    return Event(sequence, str(sequence), NOW, body)
+
+
+def _peak_megabytes() -> float:
+    """Of this program alone: what ``getrusage`` tells includes whoever started it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
