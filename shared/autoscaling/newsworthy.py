@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from shared.autoscaling.model import CAPACITY_METRIC, EntryKind, LogEntry, Resource, ScalingState
+from shared.autoscaling.staleness import meanwhile, silent_after_seconds
 from shared.news import Kind, News, Severity
 
 EVENTS = {
@@ -62,12 +63,9 @@ def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[N
         kept = history.samples if history else ()
         since = kept[-1].time if kept else min(seen, default=now)
         silent_seconds = (now - since).total_seconds()
-        if silent_seconds > resource.guards.missing_for(name).after_seconds:
+        if silent_seconds > silent_after_seconds(resource, name):
             headline = f"{resource.name}: {name} has no sample for {silent_seconds / 60:.0f} min"
-            text = f"What happens meanwhile: {resource.guards.missing_for(name).then}."
-            if name == CAPACITY_METRIC:
-                text = "The plan cannot be read; what happens meanwhile goes by its last capacity."
-            subject = f"{resource.name}/{name}"
+            subject, text = f"{resource.name}/{name}", meanwhile(resource, name)
             yield News("", Kind.SOURCE_STALE, subject, now, headline, text, Severity.WARNING)
 
 

@@ -69,7 +69,7 @@ def _silent(now: Shown) -> Iterator[Told]:
     for metric in now["metrics"]:
         if metric["stale"]:
             ever = "never seen" if metric["time"] is None else "no sample for a while"
-            yield "warn", f"{metric['name']}: {ever}", CHECK
+            yield "warn", f"{metric['name']}: {ever}. {metric['meanwhile']}", CHECK
 
 
 def _mode(now: Shown) -> Iterator[Told]:
