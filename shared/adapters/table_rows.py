@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from shared.adapters.state_changes import (
@@ -52,25 +53,71 @@ TEXT_LENGTH_MAX = 16_000
 HOURS_OF_A_WEEK = 168
 EVIDENCE_ITEMS_MAX = 100
 EVIDENCE_LENGTH_MAX = 500
+REASON_LENGTH_MAX = 300
+"""Of an error, which may quote the row that it complains of."""
+
+ENTRY_KINDS: tuple[tuple[str, Any], ...] = (
+    *((name, str) for name in ("entry_id", "reason", "counterfactual", "metric")),
+    *((name, int | None) for name in ("current", "desired", "epoch")),
+    ("applies", bool),
+    ("evidence", dict),
+    ("value", float | int | None),
+)
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
-def state_of(rows: Iterable[Mapping[str, Any]]) -> ScalingState:
+class RowUnreadable(Exception):
+    """A row that this version cannot read; the text names the row, the reason, and what to do."""
+
+
+def state_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ScalingState, tuple[str, ...]]:
+    """The state, and of each row that it does without why that cannot be read.
+
+    Raises RowUnreadable for a row that decisions depend on.
+    """
     by_key = {row["RowKey"]: row for row in rows}
     histories = {
-        key.removeprefix(METRIC_PREFIX): _history(row)
+        key.removeprefix(METRIC_PREFIX): _needed(_history, row)
         for key, row in by_key.items()
         if key.startswith(METRIC_PREFIX)
     }
-    return ScalingState(
+    skipped: list[str] = []
+    state = ScalingState(
         histories,
-        _desired(by_key[DESIRED_ROW]) if DESIRED_ROW in by_key else None,
+        _needed(_desired, by_key[DESIRED_ROW]) if DESIRED_ROW in by_key else None,
         override_of(by_key[OVERRIDE_ROW]) if OVERRIDE_ROW in by_key else None,
-        _history(by_key[WISHES_ROW]) if WISHES_ROW in by_key else History(),
-        _learned(by_key[LEARNED_ROW]) if LEARNED_ROW in by_key else Learned(),
-        profile_of(by_key[PROFILE_ROW]) if PROFILE_ROW in by_key else None,
+        _needed(_history, by_key[WISHES_ROW]) if WISHES_ROW in by_key else History(),
+        _optional(_learned, by_key.get(LEARNED_ROW), skipped) or Learned(),
+        _optional(profile_of, by_key.get(PROFILE_ROW), skipped),
     )
+    return state, tuple(skipped)
+
+
+def _needed(read: Callable[[Mapping[str, Any]], T], row: Mapping[str, Any]) -> T:
+    try:
+        return read(row)
+    except Exception as error:  # whatever another version, or a person, may have written there
+        advice = "deploy the version that wrote it, or correct or delete the row"
+        raise RowUnreadable(f"{_unreadable(row, error)}; {advice}") from error
+
+
+def _optional(
+    read: Callable[[Mapping[str, Any]], T], row: Mapping[str, Any] | None, skipped: list[str]
+) -> T | None:
+    """What a resource can do without: it is learned anew, or computed again."""
+    try:
+        return None if row is None else read(row)
+    except Exception as error:  # whatever another version, or a person, may have written there
+        assert row is not None
+        skipped.append(_unreadable(row, error))
+        return None
+
+
+def _unreadable(row: Mapping[str, Any], error: Exception) -> str:
+    reason = f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
+    return f"row {row['RowKey']!r} of table Scaling cannot be read ({reason})"
 
 
 def state_row(resource_name: str, key: str, value: RowValue) -> Row:
@@ -134,7 +181,41 @@ def log_row(entry: LogEntry) -> Row:
     return {key: value for key, value in row.items() if value is not None}
 
 
-def log_entry(row: Mapping[str, Any]) -> LogEntry:
+def log_entry(row: Any) -> LogEntry:
+    """The entry; one of the kind ``unreadable`` where the row is not understood."""
+    try:
+        return _checked(_log_entry(row))
+    except Exception as error:  # whatever another version, or a person, may have written there
+        return LogEntry(
+            resource_name=row["PartitionKey"],
+            time=_time_of_key(row),
+            kind=EntryKind.UNREADABLE,
+            entry_id=row["RowKey"],
+            reason=_unreadable(row, error),
+        )
+
+
+def _time_of_key(row: Any) -> datetime:
+    """That of the entry by its key, or else when the row was written."""
+    try:
+        ticks = int(row["RowKey"].split("|")[1])
+        return UNIX_START + timedelta(microseconds=TICKS_MAX - ticks)
+    except (IndexError, ValueError, OverflowError):
+        return _utc(row.metadata["timestamp"])
+
+
+def _checked(entry: LogEntry) -> LogEntry:
+    """Raises TypeError for a value that pages and news could do nothing with."""
+    for name, kinds in ENTRY_KINDS:
+        if not isinstance(value := getattr(entry, name), kinds):
+            raise TypeError(f"{name} is a {type(value).__name__}")
+    for wish in entry.candidates:
+        if type(wish.capacity) is not int or not isinstance(wish.evidence, dict | MappingProxyType):
+            raise TypeError(f"the wish of rule {wish.rule!r} has no capacity or no evidence")
+    return entry
+
+
+def _log_entry(row: Mapping[str, Any]) -> LogEntry:
     return LogEntry(
         resource_name=row["PartitionKey"],
         time=_utc(row["time"]),
@@ -237,6 +318,8 @@ def _history(row: Mapping[str, Any]) -> History:
         MetricValue(UNIX_START + timedelta(microseconds=microseconds), value)
         for microseconds, value in json.loads(_joined("samples", row))
     )
+    if not {type(sample.value) for sample in samples} <= {float, int}:
+        raise TypeError("a sample is no number")
     return History(samples, row.get("stale_count", 0))
 
 
@@ -263,6 +346,7 @@ def _desired_fields(desired: Desired) -> Row:
 
 
 def _desired(row: Mapping[str, Any]) -> Desired:
+    _check_numbers({name: row[name] for name in ("target", "epoch", "previous", "attempts")})
     return Desired(
         target=row["target"],
         epoch=row["epoch"],
@@ -291,18 +375,13 @@ def _learned_fields(learned: Learned) -> Row:
 
 
 def _learned(row: Mapping[str, Any]) -> Learned:
-    """What cannot be read is learned anew."""
-    try:
-        return Learned(
-            epoch=row["epoch"],
-            out=Lessons(**json.loads(row["out"])),
-            into=Lessons(**json.loads(row["into"])),
-            dead_times=row["dead_times"],
-            dead_time_minutes=row["dead_time_minutes"],
-            work=_work(json.loads(row.get("work", "{}"))),
-        )
-    except (KeyError, ValueError, TypeError):
-        return Learned()
+    known = {name: row[name] for name in ("epoch", "dead_times", "dead_time_minutes")}
+    out, into = json.loads(row["out"]), json.loads(row["into"])
+    work = _work(json.loads(row.get("work", "{}")))
+    sums = {name: value for name, value in asdict(work).items() if name != "until"}
+    for numbers in (known, out, into, sums):
+        _check_numbers(numbers)
+    return Learned(out=Lessons(**out), into=Lessons(**into), work=work, **known)
 
 
 def _work(fields: dict[str, Any]) -> Work:
@@ -364,16 +443,15 @@ def _whole_or_none(value: object) -> int | None:
     return number
 
 
-def profile_of(row: Mapping[str, Any]) -> WeekProfile | None:
-    """The load to expect; none where the row is not understood, for a floor only ever helps."""
-    try:
-        items = tuple(float(value) for value in json.loads(_joined("items_per_minute", row)))
-        zone = str(row.get("time_zone", "UTC"))
-        ZoneInfo(zone)
-    except Exception:  # whatever may have been written there
-        return None
-    sound = len(items) == HOURS_OF_A_WEEK and all(0 <= item < math.inf for item in items)
-    return WeekProfile(items, zone) if sound else None
+def profile_of(row: Mapping[str, Any]) -> WeekProfile:
+    """The load to expect. A resource does without a row that is not understood: a floor only
+    ever helps."""
+    items = tuple(float(value) for value in json.loads(_joined("items_per_minute", row)))
+    zone = str(row.get("time_zone", "UTC"))
+    ZoneInfo(zone)
+    if len(items) != HOURS_OF_A_WEEK or not all(0 <= item < math.inf for item in items):
+        raise ValueError(f"{HOURS_OF_A_WEEK} finite numbers of at least 0 are needed")
+    return WeekProfile(items, zone)
 
 
 def profile_row(resource_name: str, profile: WeekProfile) -> Row:
@@ -384,6 +462,12 @@ def profile_row(resource_name: str, profile: WeekProfile) -> Row:
         "time_zone": profile.time_zone,
         **_pieces("items_per_minute", _json(profile.items_per_minute)),
     }
+
+
+def _check_numbers(fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
+        if not isinstance(value, float | int):
+            raise TypeError(f"{name} is a {type(value).__name__}, not a number")
 
 
 # --- times ------------------------------------------------------------------------------------

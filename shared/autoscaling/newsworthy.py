@@ -69,6 +69,30 @@ def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[N
             yield News("", Kind.SOURCE_STALE, subject, now, headline, text, Severity.WARNING)
 
 
+def unreadable_state(resource: Resource, reason: str, now: datetime) -> News:
+    """Nothing can be decided while a row of the state that decisions depend on is unreadable."""
+    headline = f"{resource.name}: its state cannot be read, nothing is decided"
+    return News("", Kind.UNREADABLE, resource.name, now, headline, reason, Severity.ERROR)
+
+
+def unreadable_rows(resource: Resource, reasons: Sequence[str], now: datetime) -> list[News]:
+    """Rows that the resource does without, as one condition."""
+    if not reasons:
+        return []
+    headline = f"{resource.name}: goes on without what it cannot read"
+    text = "; ".join(reasons)
+    return [News("", Kind.UNREADABLE, resource.name, now, headline, text, Severity.WARNING)]
+
+
+def long_at_maximum(
+    resource: Resource, state: ScalingState, now: datetime, minutes: float
+) -> datetime | None:
+    """Since when the resource is at its maximum, where that has lasted for so long."""
+    since = _since_at_least(resource.limits.maximum, state)
+    lasted = since is not None and now - since >= timedelta(minutes=minutes)
+    return since if lasted and resource.limits.minimum < resource.limits.maximum else None
+
+
 def _at_maximum(
     resource: Resource,
     state: ScalingState,
@@ -81,12 +105,10 @@ def _at_maximum(
     Whether it wants more is not always known: rules that know the limits stay within them.
     """
     maximum = resource.limits.maximum
-    since = _since_at_least(maximum, state)
+    since = long_at_maximum(resource, state, now, minutes)
     decided = [line for line in lines if line.kind is EntryKind.DECISION]
     newest = max(decided, key=lambda line: line.time, default=None)
-    if resource.limits.minimum == maximum or since is None or newest is None:
-        return None
-    if now - since < timedelta(minutes=minutes) or (newest.current or 0) < maximum:
+    if since is None or newest is None or (newest.current or 0) < maximum:
         return None
     wish = newest.candidates
     if not wish or wish[0].capacity < maximum:

@@ -24,6 +24,7 @@ from shared.autoscaling.model import (
     MetricSource,
     MetricValue,
     Override,
+    PushedMetric,
     Recommendation,
     Resource,
     ScalingState,
@@ -57,6 +58,7 @@ def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> S
         "override": _override(state, now),
         "metrics": list(_metrics(resource, state, now)),
         "newest": decision_line(newest) if newest else None,
+        "unreadable": list(snapshot.unreadable),
     }
 
 
@@ -200,6 +202,7 @@ def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable
         yield {
             "name": name,
             "source": _source(source),
+            "pushed": isinstance(source, PushedMetric),
             "value": latest.value if latest else None,
             "time": format_time(latest.time) if latest else None,
             "age_seconds": age,
