@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from shared.settings_reader import Reader
 
 EVENT_HUB = "EventHubConnection"
+HANDLER = "IngestionHandler"
+HANDLER_NAME = re.compile(r"\w+(\.\w+)*:\w+")
 APPROVAL_KEY_CHARACTERS_MIN = 32
 DATABASE = re.compile(r"[a-z]+(\+[a-z]+)?://")
 FUNCTION_APP = re.compile(
@@ -62,6 +64,8 @@ class IngestionSettings:
     tail_schedule: str
     database_url: str = field(repr=False)
     """Empty: Table Storage keeps what became of events."""
+    handler: str
+    """``module:name`` of a user's Handling. Empty: the app's own handler."""
     effects_kept: timedelta | None
     """None: for ever."""
     balancing: BalancingSettings
@@ -80,6 +84,7 @@ def read_ingestion(reader: Reader) -> IngestionSettings:
         read_back_consumer_group=reader.text("EventHubReadBackConsumerGroup"),
         tail_schedule=reader.schedule("IngestTailSchedule"),
         database_url=_database_url(reader, "IngestionDatabaseUrl"),
+        handler=_handler(reader, HANDLER),
         effects_kept=_kept(reader, "EffectsKeptDays"),
         balancing=_balancing(reader),
         breaker=_breaker(reader),
@@ -101,6 +106,14 @@ def _database_url(reader: Reader, key: str) -> str:
             f"{key}: SQLAlchemy is not installed: add `-r requirements-sql.txt` to requirements.txt"
         )
     return url
+
+
+def _handler(reader: Reader, key: str) -> str:
+    text = reader.text(key)
+    if text and not HANDLER_NAME.fullmatch(text):
+        reader.problems.append(f"{key} = {text!r}: must be a name such as my_events:handling")
+        return ""
+    return text
 
 
 def _kept(reader: Reader, key: str) -> timedelta | None:

@@ -69,7 +69,9 @@ def line(partition_id: str) -> Line:
 
 
 def handler(of: Stream) -> Handler:
-    return MetricHandler(of, interests())
+    """The user's own, or that of the app, which takes in metrics."""
+    declared = state.handling()
+    return declared.handler_of(of) if declared else MetricHandler(of, interests())
 
 
 def interests() -> Interests:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from shared import wiring_ingestion
 from shared import wiring_ingestion_state as state
@@ -19,20 +19,15 @@ from shared.ingestion.flows.ingest import Line
 from shared.ingestion.flows.processor import Processor
 from shared.ingestion.flows.read_partition import PartitionReader
 from shared.ingestion.flows.serve import BackgroundReading, processor_name
-from shared.ingestion.model import Event, Stream
-from shared.ingestion.ports import Handler
+from shared.ingestion.model import Event
 
 log = logging.getLogger(__name__)
 
-HandlerOf = Callable[[Stream], Handler]
-
 
 class Runner:
-    """One process that takes its share of the partitions. ``handler_of`` makes what a partition's
-    events are handled with."""
+    """One process that takes its share of the partitions."""
 
-    def __init__(self, handler_of: HandlerOf) -> None:
-        self._handler_of = handler_of
+    def __init__(self) -> None:
         self._lines: dict[tuple[str, int], Line] = {}
         self.name = processor_name()
         settings, hub = wiring_ingestion.settings(), wiring_ingestion.connection()
@@ -78,7 +73,9 @@ class Runner:
         if key not in self._lines:
             stream = wiring_ingestion.stream(lease.partition_id)
             writer = Writer(self.name, lease.epoch)
-            self._lines[key] = wiring_ingestion.line_of(stream, writer, self._handler_of(stream))
+            self._lines[key] = wiring_ingestion.line_of(
+                stream, writer, wiring_ingestion.handler(stream)
+            )
         return self._lines[key]
 
     def _failed(self, lease: Ownership, error: Exception) -> None:
