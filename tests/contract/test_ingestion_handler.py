@@ -251,17 +251,10 @@ async def processes(url: str, tmp_path: Path) -> AsyncIterator[Processes]:
         await found.sql.close()
 
 
-@pytest.fixture
-def environ(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {**processes.environ, "IngestionHandler": NAME}.items():
-        monkeypatch.setenv(name, value)
-
-
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.usefixtures("environ")
 async def test_by_run_with_a_handler_totals_are_exact_though_a_process_is_killed(
-    processes: Processes, capsys: pytest.CaptureFixture[str]
+    processes: Processes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count, killed = 1000, processes.start()
     await processes.send(count)
@@ -274,6 +267,8 @@ async def test_by_run_with_a_handler_totals_are_exact_though_a_process_is_killed
     assert await processes.checkpoint() == count - 1
     last.terminate()
     assert await asyncio.to_thread(last.wait, 30) == 0
+    for name, value in {**processes.environ, "IngestionHandler": NAME}.items():
+        monkeypatch.setenv(name, value)
     replay = ["replay", "0", "--into", "look", "--from-sequence", "0"]
     assert await asyncio.to_thread(main, replay) == DONE, capsys.readouterr().err
     assert f"{count} effects" in capsys.readouterr().out
