@@ -1,39 +1,26 @@
-"""Totals per device, exactly once: tables of one's own in the transaction that accounts for events.
+"""Totals per device, exactly once: tables of your own in the transaction that accounts for events.
 
-``python -m examples.device_totals`` feeds a partition of 1,000 events, most of them several
-times, into an embedded database, and prints totals that are exact. With a URL of PostgreSQL as
-its argument it does the same there.
+With an event hub and a database in the settings, in a Function App by the setting
+``IngestionHandler=examples.device_totals:handling``, or without one by
 
-Two parts make it exact. The handler says what an event leads to, without doing it: it may run
-more than once. ``add_totals`` does it, in the transaction that moves the checkpoint: it counts
-only where that transaction stands, and then no event of it is ever handled again.
+``python -m shared.ingestion run --handler examples.device_totals:handling``
+
+Two parts make it exact. ``handle`` says what an event leads to, without doing it: it may run more
+than once. ``add_totals`` does it, in the transaction that moves the checkpoint: it counts only
+where that transaction is committed, and then no event of it is ever handled again.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import random
-import sys
-import uuid
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
-from sqlalchemy import BigInteger, Column, Connection, MetaData, String, Table, select
+from sqlalchemy import BigInteger, Column, Connection, MetaData, String, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
-from shared.adapters.ingestion_memory import MemoryHubReader
-from shared.adapters.ingestion_retry import JitteredRetrying
-from shared.adapters.ingestion_sql import SqlIngestionStore
-from shared.adapters.ingestion_sql_schema import metadata
-from shared.adapters.sql import Sql
-from shared.ingestion.accounting import Writer
-from shared.ingestion.flows.process_batch import Consumer, run
-from shared.ingestion.flows.settle import side_by_side
+from shared.ingestion.handling import Handling
 from shared.ingestion.model import Effect, Event, Stream
-
-STREAM = Stream("ns", "devices", "$Default", "0")
 
 own = MetaData()
 totals = Table(
@@ -69,45 +56,4 @@ def add_totals(connection: Connection, _stream: Stream, effects: Sequence[Effect
     connection.execute(upsert, rows)
 
 
-async def read_totals(sql: Sql) -> dict[str, tuple[int, int]]:
-    """Events and units of each device."""
-    rows = await sql.read(lambda c: c.execute(select(totals)).all())
-    return {row.device: (row.events, row.units) for row in rows}
-
-
-def consumer(sql: Sql, hub: MemoryHubReader, stream: Stream = STREAM) -> Consumer:
-    return Consumer(
-        stream=stream,
-        writer=Writer("example"),
-        store=SqlIngestionStore(sql, add_totals),
-        hub=hub,
-        handle=handle,
-        retry=JitteredRetrying(),
-        together=side_by_side(4),
-        new_txid=lambda: uuid.uuid4().hex,
-    )
-
-
-def readings(count: int) -> list[Event]:
-    now = datetime.now(UTC)
-    devices = [f"d-{n}" for n in range(5)]
-    return [
-        Event(n, str(n), now, json.dumps({"device": devices[n % 5], "units": n}).encode())
-        for n in range(count)
-    ]
-
-
-async def main(url: str) -> None:
-    sql, hub, events = Sql(url, metadata, own), MemoryHubReader(), readings(1000)
-    hub.add(STREAM, *events)
-    delivery = consumer(sql, hub)
-    for start in range(0, len(events), 50):
-        again = random.randint(0, start)  # the host starts over, as it does after a crash
-        await run(events[again : start + 50], delivery)
-    for device, (count, units) in sorted((await read_totals(sql)).items()):
-        print(f"{device}: {count} events, {units} units")
-    await sql.close()
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "sqlite://"))
+handling = Handling(lambda _stream: handle, take_part=add_totals, tables=own)

@@ -31,6 +31,7 @@ class Kind(StrEnum):
     SCALING_REFUSED = "scaling.refused"
     AT_MAXIMUM = "at.maximum"
     SOURCE_STALE = "source.stale"
+    UNREADABLE = "state.unreadable"
     POISON = "message.poison"
     OVERRIDE = "override.changed"
     MANUAL_CHANGE = "capacity.changed.by.hand"

@@ -143,6 +143,11 @@ def add_file(path: Path) -> None:
         os.environ.setdefault(key, value)
 
 
+def override(name: str, value: str) -> None:
+    """An option of the command line stands in for a setting, in this process."""
+    os.environ[name] = value
+
+
 def writer_of(document: Mapping[str, Any]) -> int | None:
     """The process that a settings file leads to, where it says so."""
     process = document.get("Process")

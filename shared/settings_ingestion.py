@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from shared.settings_reader import Reader
 
 EVENT_HUB = "EventHubConnection"
+HANDLER = "IngestionHandler"
+HANDLER_NAME = re.compile(r"\w+(\.\w+)*:\w+")
 APPROVAL_KEY_CHARACTERS_MIN = 32
 DATABASE = re.compile(r"[a-z]+(\+[a-z]+)?://")
 FUNCTION_APP = re.compile(
@@ -64,6 +66,8 @@ class IngestionSettings:
     """Of an event's body once it is unpacked."""
     database_url: str = field(repr=False)
     """Empty: Table Storage keeps what became of events."""
+    handler: str
+    """``module:name`` of a user's Handling. Empty: the app's own handler."""
     effects_kept: timedelta | None
     """None: for ever."""
     balancing: BalancingSettings
@@ -83,6 +87,7 @@ def read_ingestion(reader: Reader) -> IngestionSettings:
         tail_schedule=reader.schedule("IngestTailSchedule"),
         event_bytes_max=reader.whole("EventBytesMaximum"),
         database_url=_database_url(reader, "IngestionDatabaseUrl"),
+        handler=_handler(reader, HANDLER),
         effects_kept=_kept(reader, "EffectsKeptDays"),
         balancing=_balancing(reader),
         breaker=_breaker(reader),
@@ -104,6 +109,14 @@ def _database_url(reader: Reader, key: str) -> str:
             f"{key}: SQLAlchemy is not installed: add `-r requirements-sql.txt` to requirements.txt"
         )
     return url
+
+
+def _handler(reader: Reader, key: str) -> str:
+    text = reader.text(key)
+    if text and not HANDLER_NAME.fullmatch(text):
+        reader.problems.append(f"{key} = {text!r}: must be a name such as my_events:handling")
+        return ""
+    return text
 
 
 def _kept(reader: Reader, key: str) -> timedelta | None:

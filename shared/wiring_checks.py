@@ -8,15 +8,17 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache, partial
+from importlib import import_module
 from typing import TypeVar
 
 from shared import settings as settings_module
 from shared.autoscaling.model import Resource, StorageQueue
 from shared.autoscaling.validation import connections, needs_hub, problems
 from shared.declared.slips import slips
+from shared.ingestion.handling import Handling, handling_of
 from shared.messaging.periods import Period
 from shared.settings import Settings, SettingsError
-from shared.settings_ingestion import EVENT_HUB
+from shared.settings_ingestion import EVENT_HUB, HANDLER
 
 T = TypeVar("T")
 
@@ -37,6 +39,7 @@ def checked() -> tuple[Settings, Mapping[str, Resource]]:
     for kind, name in sorted(needed, key=str):
         check = loaded.storage if kind is StorageQueue else loaded.service_bus
         _collecting(found, partial(check, name))
+    _collecting(found, partial(handling, loaded))
     if needs_hub(declared) and loaded.ingestion.hub is None:
         found.append(
             f"{EVENT_HUB} = '': must be set, for scaling_rules.py declares metrics of an event hub"
@@ -44,6 +47,36 @@ def checked() -> tuple[Settings, Mapping[str, Resource]]:
     if found or declared is None:
         raise SettingsError(dict.fromkeys(found))
     return loaded, {resource.name: resource for resource in declared}
+
+
+def handling(loaded: Settings) -> Handling | None:
+    """What the user's own handler is; None where events are the app's. Raises SettingsError."""
+    name = loaded.ingestion.handler
+    if not name:
+        return None
+    try:
+        return _handling(name, loaded)
+    except Exception as error:  # whatever the import of a user's module raises
+        told = f"{type(error).__name__}: {error}" if not isinstance(error, TypeError) else error
+        raise SettingsError([f"{HANDLER} = {name!r}: {told}"]) from error
+
+
+def _handling(name: str, loaded: Settings) -> Handling:
+    module, _, attribute = name.partition(":")
+    found = handling_of(getattr(import_module(module), attribute))
+    if not found.needs_database:
+        return found
+    if not loaded.ingestion.database_url:
+        raise TypeError(
+            "its own tables are written in the transaction of a database: set "
+            "IngestionDatabaseUrl, or declare neither take_part nor tables"
+        )
+    from shared.adapters.ingestion_sql_schema import metadata  # noqa: PLC0415  heavy to import
+
+    ours = {table.casefold() for table in metadata.tables}
+    if taken := sorted(t for t in getattr(found.tables, "tables", ()) if t.casefold() in ours):
+        raise TypeError(f"table {taken[0]} is one of the app's own: give yours another name")
+    return found
 
 
 def _collecting(found: list[str], step: Callable[[], T]) -> T | None:

@@ -12,7 +12,7 @@ from shared import wiring_ingestion_state as state
 from shared.dashboard import panels
 from shared.dashboard.board import Board, Panel, kept
 from shared.dashboard.recent import RecentLog
-from shared.ingestion.flows.dead_letters import Wanted, find
+from shared.ingestion.flows.dead_letters import newest
 
 DEAD_LETTERS_SHOWN = 50
 TREND_DAYS = 60
@@ -37,7 +37,7 @@ async def _breakers() -> list[dict[str, Any]]:
 
 
 async def _dead_letters() -> list[dict[str, Any]]:
-    letters = await find(state.store(), Wanted(), DEAD_LETTERS_SHOWN)
+    letters = await newest(state.store(), DEAD_LETTERS_SHOWN)
     return [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
 
 

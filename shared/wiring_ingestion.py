@@ -70,6 +70,10 @@ def line(partition_id: str) -> Line:
 
 
 def handler(of: Stream) -> Handler:
+    """The user's own, or that of the app, which takes in metrics."""
+    declared = state.handling()
+    if declared:
+        return declared.handler_of(of)
     return MetricHandler(of, interests(), settings().event_bytes_max)
 
 

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from shared.wiring_checks import checked
+from shared.wiring_checks import handling as declared_handling
 
 if TYPE_CHECKING:
     from shared.adapters.ingestion_sql import SqlIngestionStore
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from shared.adapters.ingestion_table_retention import TableRetentionStore
     from shared.adapters.sql import Sql
     from shared.connections import StorageConnection
+    from shared.ingestion.handling import Handling
     from shared.settings import Settings
 
 
@@ -38,14 +40,30 @@ BREAKER = "metric_ingest"
 
 @cache
 def store() -> TableIngestionStore | SqlIngestionStore:
-    """Checkpoints and what became of events."""
+    """Checkpoints and what became of events; tables of the user's own take part in its commits."""
     if _has_database():
         from shared.adapters.ingestion_sql import SqlIngestionStore  # noqa: PLC0415  heavy
 
-        return SqlIngestionStore(database())
+        declared = handling()
+        return SqlIngestionStore(database(), declared.take_part if declared else None)
     from shared.adapters.ingestion_table import TableIngestionStore  # noqa: PLC0415  heavy
 
     return _closed_in_the_end(TableIngestionStore(_storage()))
+
+
+def store_alone() -> TableIngestionStore | SqlIngestionStore:
+    """The same without the user's tables: what is only tried must not change them."""
+    if not _has_database():
+        return store()
+    from shared.adapters.ingestion_sql import SqlIngestionStore  # noqa: PLC0415  heavy to import
+
+    return SqlIngestionStore(database())
+
+
+@cache
+def handling() -> Handling | None:
+    """The user's own handler and tables, where ``IngestionHandler`` names them."""
+    return declared_handling(_settings())
 
 
 @cache
@@ -97,14 +115,16 @@ def database() -> Sql:
     from shared.adapters.ingestion_sql_schema import metadata  # noqa: PLC0415  heavy to import
     from shared.adapters.sql import Sql  # noqa: PLC0415
 
-    return _closed_in_the_end(Sql(_settings().ingestion.database_url, metadata))
+    declared = handling()
+    own = [declared.tables] if declared and declared.tables is not None else []
+    return _closed_in_the_end(Sql(_settings().ingestion.database_url, metadata, *own))
 
 
 async def close() -> None:
     """Close what was opened."""
     while _opened:
         await _opened.pop().close()
-    for cached in (store, retention, breaker_store, owners, database):
+    for cached in (store, handling, retention, breaker_store, owners, database):
         cached.cache_clear()
 
 

@@ -37,7 +37,8 @@ def sources() -> Mapping[str, Source]:
 async def _resources(since: datetime, now: datetime) -> Observed:
     minutes = wiring.settings().notifications.at_maximum_minutes
     declared = wiring.resources().values()
-    return Observed(*await news.run(declared, wiring.store(), since, now, minutes))
+    found = await news.run(declared, wiring.store(), since, now, minutes)
+    return Observed(found.events, found.conditions, found.unasked)
 
 
 async def _breaker(_since: datetime, _now: datetime) -> Observed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from shared import wiring_ingestion
 from shared import wiring_ingestion_state as state
@@ -21,23 +21,19 @@ from shared.ingestion.flows.ingest import Line
 from shared.ingestion.flows.processor import Processor
 from shared.ingestion.flows.read_partition import PartitionReader
 from shared.ingestion.flows.serve import BackgroundReading, processor_name, repeat, serve
-from shared.ingestion.model import Event, Stream
-from shared.ingestion.ports import Handler
+from shared.ingestion.model import Event
 from shared.ingestion.repeated_failures import RepeatedFailures
 
 log = logging.getLogger(__name__)
 
-HandlerOf = Callable[[Stream], Handler]
 TAIL_SECONDS = 60.0
 """Between two looks at the tails of the partitions that are held, as the trigger's timer does."""
 
 
 class Runner:
-    """One process that takes its share of the partitions. ``handler_of`` makes what a partition's
-    events are handled with."""
+    """One process that takes its share of the partitions."""
 
-    def __init__(self, handler_of: HandlerOf, tail_seconds: float = TAIL_SECONDS) -> None:
-        self._handler_of = handler_of
+    def __init__(self, tail_seconds: float = TAIL_SECONDS) -> None:
         self._tail_seconds = tail_seconds
         self._lines: dict[str, tuple[int, Line]] = {}
         self.name = processor_name()
@@ -106,7 +102,7 @@ class Runner:
         if line is None or epoch != lease.epoch:
             stream = wiring_ingestion.stream(lease.partition_id)
             writer = Writer(self.name, lease.epoch)
-            line = wiring_ingestion.line_of(stream, writer, self._handler_of(stream))
+            line = wiring_ingestion.line_of(stream, writer, wiring_ingestion.handler(stream))
             self._lines[lease.partition_id] = lease.epoch, line
         return line
 

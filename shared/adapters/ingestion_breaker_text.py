@@ -8,7 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from shared.ingestion.breaker import Breaker, Mode, Probe
+from shared.ingestion.errors import RowUnreadable
 
+REASON_LENGTH_MAX = 300
 TIMES = ("changed_at", "retry_at", "announce_at")
 
 
@@ -17,7 +19,16 @@ def encode(breaker: Breaker) -> str:
 
 
 def decode(text: str) -> Breaker:
-    """The breaker; raises where the text was not written by ``encode``."""
+    """The breaker. Raises RowUnreadable: what the breaker is to do then is for a person to say."""
+    try:
+        return _breaker(text)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
+        advice = "deploy the version that wrote it, or delete it: that closes the breaker"
+        raise RowUnreadable(f"the breaker's row cannot be read ({reason}); {advice}") from error
+
+
+def _breaker(text: str) -> Breaker:
     fields: dict[str, Any] = json.loads(text)
     probe = fields["probe"]
     if probe is not None:

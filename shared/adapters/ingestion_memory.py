@@ -109,11 +109,23 @@ class MemoryIngestionStore:
         return sorted(begun, key=lambda stream: stream.key)
 
     async def dead_letters(
-        self, stream: Stream, after: int | None, limit: int
+        self,
+        stream: Stream,
+        after: int | None,
+        limit: int,
+        failed_since: datetime | None = None,
     ) -> Sequence[StoredDeadLetter]:
-        rows = sorted(self.rows[stream].dead_letters.items())
-        found = [letter for sequence, letter in rows if after is None or sequence > after]
+        rows, since = sorted(self.rows[stream].dead_letters.items()), failed_since or LONG_AGO
+        found = [
+            letter
+            for sequence, letter in rows
+            if (after is None or sequence > after) and letter.failed_at >= since
+        ]
         return [StoredDeadLetter(stream, letter, letter) for letter in found[:limit]]
+
+    async def newest_dead_letters(self, stream: Stream, limit: int) -> Sequence[StoredDeadLetter]:
+        rows = sorted(self.rows[stream].dead_letters.items(), reverse=True)
+        return [StoredDeadLetter(stream, letter, letter) for _, letter in rows[:limit]]
 
     async def dead_letter(self, stream: Stream, sequence: int) -> StoredDeadLetter | None:
         letter = self.rows[stream].dead_letters.get(sequence)
@@ -131,9 +143,16 @@ class MemoryIngestionStore:
             raise CommitRefused(f"{stored.letter.sequence} is no dead letter any more")
         del rows.dead_letters[stored.letter.sequence]
 
-    async def gaps(self, stream: Stream, after: int | None, limit: int) -> Sequence[Gap]:
-        first = -1 if after is None else after
-        return [gap for n, gap in sorted(self.rows[stream].gaps.items()) if n > first][:limit]
+    async def gaps(
+        self,
+        stream: Stream,
+        after: int | None,
+        limit: int,
+        found_since: datetime | None = None,
+    ) -> Sequence[Gap]:
+        first, since = -1 if after is None else after, found_since or LONG_AGO
+        rows = sorted(self.rows[stream].gaps.items())
+        return [gap for n, gap in rows if n > first and gap.found_at >= since][:limit]
 
     def _check_size(self, rows: int) -> None:
         if rows > self.limits.rows_max:

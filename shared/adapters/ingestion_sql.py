@@ -119,12 +119,23 @@ class SqlIngestionStore:
         return sorted([Stream(*row) for row in rows], key=lambda stream: stream.key)
 
     async def dead_letters(
-        self, stream: Stream, after: int | None, limit: int
+        self,
+        stream: Stream,
+        after: int | None,
+        limit: int,
+        failed_since: datetime | None = None,
     ) -> Sequence[StoredDeadLetter]:
         query = select(dead_letters).where(of_stream(dead_letters))
         if after is not None:
             query = query.where(dead_letters.c.sequence > after)
+        if failed_since is not None:
+            query = query.where(dead_letters.c.failed_at >= failed_since)
         rows = await self._select(query, (dead_letters.c.sequence,), stream, limit)
+        return [_stored(stream, row) for row in rows]
+
+    async def newest_dead_letters(self, stream: Stream, limit: int) -> Sequence[StoredDeadLetter]:
+        query = select(dead_letters).where(of_stream(dead_letters))
+        rows = await self._select(query, (dead_letters.c.sequence.desc(),), stream, limit)
         return [_stored(stream, row) for row in rows]
 
     async def dead_letter(self, stream: Stream, sequence: int) -> StoredDeadLetter | None:
@@ -147,10 +158,18 @@ class SqlIngestionStore:
     async def remove(self, stored: StoredDeadLetter) -> None:
         await self._sql.write(lambda c: end_dead_letter(c, stored))
 
-    async def gaps(self, stream: Stream, after: int | None, limit: int) -> Sequence[Gap]:
+    async def gaps(
+        self,
+        stream: Stream,
+        after: int | None,
+        limit: int,
+        found_since: datetime | None = None,
+    ) -> Sequence[Gap]:
         query = select(gaps).where(of_stream(gaps))
         if after is not None:
             query = query.where(gaps.c.first > after)
+        if found_since is not None:
+            query = query.where(gaps.c.found_at >= found_since)
         rows = await self._select(query, (gaps.c.first,), stream, limit)
         return [Gap(row.first, row.last, row.found_at, row.reason) for row in rows]
 
@@ -172,13 +191,19 @@ class SqlIngestionStore:
 
 
 def _stored(stream: Stream, row: Row[Any]) -> StoredDeadLetter:
+    kind, error = FailureKind.UNREADABLE, row.error
+    if row.kind in set(FailureKind):
+        kind = FailureKind(row.kind)
+    else:
+        place = f"{stream.key}, {row.sequence} in EventHubDeadLetter"
+        error = f"row {place} cannot be read (Kind is {row.kind!r}): {row.error}"
     letter = DeadLetter(
         sequence=row.sequence,
         offset=row.offset,
         enqueued_at=row.enqueued_at,
         failed_at=row.failed_at,
-        kind=FailureKind(row.kind),
-        error=row.error,
+        kind=kind,
+        error=error,
         attempts=row.attempts,
         partition_key=row.partition_key,
         body=row.body,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from shared.adapters.ingestion_errors import store_errors
@@ -34,15 +35,17 @@ from shared.adapters.table import (
     guarded,
     removal,
 )
+from shared.adapters.table_newest import newest_keys
 from shared.adapters.transport import server_time
 from shared.connections import StorageConnection
 from shared.ingestion.accounting import CommitLimits, check_epoch, check_number
-from shared.ingestion.errors import AccountingBroken, CommitRefused
+from shared.ingestion.errors import AccountingBroken, CommitRefused, RowUnreadable
 from shared.ingestion.model import Commit, Effect, Gap, Stream
 from shared.ingestion.ports import Saved, StoredDeadLetter, StoredMessage
 from shared.redaction import redacting
 
 TABLE_NAME = "Ingestion"
+NUMBER_MAX = 2**63 - 1
 
 
 @redacting
@@ -98,13 +101,37 @@ class TableIngestionStore:
     async def streams(self) -> Sequence[Stream]:
         with store_errors(TABLE_NAME):
             rows = await self._table.rows("PartitionKey eq @streams", {"streams": STREAMS})
-        return sorted([stream_of(row) for row in rows], key=lambda stream: stream.key)
+        return sorted(filter(None, map(stream_of, rows)), key=lambda stream: stream.key)
 
     async def dead_letters(
-        self, stream: Stream, after: int | None, limit: int
+        self,
+        stream: Stream,
+        after: int | None,
+        limit: int,
+        failed_since: datetime | None = None,
     ) -> Sequence[StoredDeadLetter]:
-        rows = await self._first(stream, DEAD, 0 if after is None else after + 1, limit)
+        since = {} if failed_since is None else {"failed_at": failed_since}
+        rows = await self._first(stream, DEAD, 0 if after is None else after + 1, limit, since)
         return [_stored(stream, row) for row in rows]
+
+    async def newest_dead_letters(self, stream: Stream, limit: int) -> Sequence[StoredDeadLetter]:
+        try:
+            checkpoint = (await self.load(stream)).checkpoint
+            if checkpoint is None:
+                return []
+            first, last = checkpoint.start, checkpoint.sequence
+        except RowUnreadable:
+            first, last = 0, NUMBER_MAX
+        key = partition_key(stream)
+
+        async def keys(start: int, end: int | None, most: int) -> Sequence[str]:
+            before = end_of(DEAD) if end is None else numbered(DEAD, end)
+            return await self._table.keys(key, numbered(DEAD, start), before, most)
+
+        with store_errors(stream.key):
+            found = await newest_keys(keys, first, last, limit)
+            rows = await self._table.range(key, found[0], end_of(DEAD), 2 * limit) if found else []
+        return [_stored(stream, row) for row in reversed(rows)][:limit]
 
     async def dead_letter(self, stream: Stream, sequence: int) -> StoredDeadLetter | None:
         with store_errors(stream.key):
@@ -119,8 +146,15 @@ class TableIngestionStore:
     async def remove(self, stored: StoredDeadLetter) -> None:
         await self._end(stored, [])
 
-    async def gaps(self, stream: Stream, after: int | None, limit: int) -> Sequence[Gap]:
-        rows = await self._first(stream, GAP, 0 if after is None else after + 1, limit)
+    async def gaps(
+        self,
+        stream: Stream,
+        after: int | None,
+        limit: int,
+        found_since: datetime | None = None,
+    ) -> Sequence[Gap]:
+        since = {} if found_since is None else {"found_at": found_since}
+        rows = await self._first(stream, GAP, 0 if after is None else after + 1, limit, since)
         return [gap_of(row) for row in rows]
 
     async def close(self) -> None:
@@ -138,10 +172,17 @@ class TableIngestionStore:
             except RowConflict as error:
                 raise CommitRefused(f"{name} is no such dead letter any more") from error
 
-    async def _first(self, stream: Stream, kind: str, start: int, limit: int) -> list[Any]:
+    async def _first(
+        self,
+        stream: Stream,
+        kind: str,
+        start: int,
+        limit: int,
+        at_least: Mapping[str, datetime] | None = None,
+    ) -> list[Any]:
         with store_errors(stream.key):
             return await self._table.range(
-                partition_key(stream), numbered(kind, start), end_of(kind), limit
+                partition_key(stream), numbered(kind, start), end_of(kind), limit, at_least
             )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ TABLE_NAME = "Breaker"
 STATE = "!state"
 TALLIES_START, TALLIES_END = "tally|", "tally}"
 PURGES_MAX = 20
+log = logging.getLogger(__name__)
 
 
 @redacting
@@ -65,7 +67,7 @@ class TableBreakerStore:
     async def tallies(self, since: datetime) -> Sequence[Tally]:
         with store_errors(self._name):
             rows = await self._table.range(self._name, _start(since), TALLIES_END)
-        return [_tally(row) for row in rows]
+        return list(filter(None, map(_tally_or_none, rows)))
 
     async def close(self) -> None:
         await self._table.close()
@@ -99,6 +101,15 @@ class TableBreakerStore:
 
 def _start(time: datetime) -> str:
     return f"{TALLIES_START}{time.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def _tally_or_none(row: Any) -> Tally | None:
+    """None for a row that is not understood: what one instance counted in ten seconds."""
+    try:
+        return _tally(row)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        log.warning("[tally_unreadable] %s: %s: %s", row["RowKey"], type(error).__name__, error)
+        return None
 
 
 def _tally(row: Any) -> Tally:

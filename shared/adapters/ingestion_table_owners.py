@@ -3,6 +3,7 @@ RowKey the partition."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from shared.adapters.ingestion_errors import store_errors
@@ -17,6 +18,7 @@ from shared.ingestion.ports import SeenOwners
 from shared.redaction import redacting
 
 TABLE_NAME = "Ownership"
+log = logging.getLogger(__name__)
 
 
 @redacting
@@ -32,7 +34,7 @@ class TableOwnershipStore:
     async def owners(self) -> SeenOwners:
         with store_errors(self._group):
             rows = await self._table.rows("PartitionKey eq @group", {"group": self._group})
-        return SeenOwners(tuple(_ownership(row) for row in rows), server_time())
+        return SeenOwners(tuple(filter(None, map(_ownership_or_none, rows))), server_time())
 
     async def write(self, claim: Claim) -> Ownership:
         with store_errors(self._group):
@@ -55,6 +57,16 @@ class TableOwnershipStore:
             "epoch": whole(claim.epoch),
             "reason": claim.reason,
         }
+
+
+def _ownership_or_none(row: Any) -> Ownership | None:
+    """None for a row that is not understood: its partition waits for a person, no other does."""
+    try:
+        return _ownership(row)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        place = f"{row['PartitionKey']}/{row['RowKey']}"
+        log.warning("[owner_unreadable] %s: %s: %s", place, type(error).__name__, error)
+        return None
 
 
 def _ownership(row: Any) -> Ownership:

@@ -8,8 +8,9 @@ row for each stream.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.adapters.table_keys import joined
@@ -24,6 +25,7 @@ from shared.adapters.table_values import (
     whole,
 )
 from shared.ingestion.breaker import LONG_AGO
+from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -39,8 +41,12 @@ from shared.ingestion.model import (
 CHECKPOINT = "!checkpoint"
 STREAMS = "!streams"
 DEAD, EFFECT, GAP, MARK, OUTBOX = "dead", "effect", "gap", "mark", "outbox"
+REASON_LENGTH_MAX = 300
 DIGITS = 19
 """Of the largest number of 64 bits: numbers sort as keys do."""
+
+
+log = logging.getLogger(__name__)
 
 
 def partition_key(stream: Stream) -> str:
@@ -81,8 +87,13 @@ def stream_row(stream: Stream) -> Row:
     }
 
 
-def stream_of(row: Mapping[str, Any]) -> Stream:
-    return Stream(row["namespace"], row["hub"], row["consumer_group"], row["partition_id"])
+def stream_of(row: Mapping[str, Any]) -> Stream | None:
+    """None for a row that is not understood: nothing of its stream can be found by it."""
+    try:
+        return Stream(row["namespace"], row["hub"], row["consumer_group"], row["partition_id"])
+    except (KeyError, TypeError, ValueError) as error:
+        log.warning("[stream_unreadable] %s", unreadable(row, error))
+        return None
 
 
 # --- checkpoint -------------------------------------------------------------------------------
@@ -103,6 +114,15 @@ def checkpoint_row(stream: Stream, checkpoint: Checkpoint) -> Row:
 
 
 def checkpoint_of(row: Mapping[str, Any]) -> Checkpoint:
+    """Raises RowUnreadable: nobody can tell which events are accounted for."""
+    try:
+        return _checkpoint(row)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        advice = "deploy the version that wrote it, or correct it"
+        raise RowUnreadable(f"{unreadable(row, error)}; {advice}") from error
+
+
+def _checkpoint(row: Mapping[str, Any]) -> Checkpoint:
     return Checkpoint(
         start=number_of(row["start"]),
         sequence=number_of(row["sequence"]),
@@ -157,7 +177,45 @@ def letter_row(key: str, letter: DeadLetter) -> Row:
     return row
 
 
-def letter_of(row: Mapping[str, Any]) -> DeadLetter:
+def letter_of(row: Any) -> DeadLetter:
+    """The letter; one of the kind ``unreadable`` where the row is not understood."""
+    try:
+        return _letter(row)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return _unreadable_letter(row, unreadable(row, error))
+
+
+def _unreadable_letter(row: Any, why: str) -> DeadLetter:
+    """What is certain: its number, and when it failed or else when the row was written."""
+    attempts = row.get("attempts")
+    return DeadLetter(
+        sequence=_number_in(row),
+        offset=str(row.get("offset", "")),
+        enqueued_at=_time_in(row, "enqueued_at"),
+        failed_at=_time_in(row, "failed_at"),
+        kind=FailureKind.UNREADABLE,
+        error=why,
+        attempts=attempts if isinstance(attempts, int) else 1,
+    )
+
+
+def _time_in(row: Any, name: str) -> datetime:
+    at = row.get(name)
+    return time_of(at if isinstance(at, datetime) else row.metadata["timestamp"])
+
+
+def _number_in(row: Mapping[str, Any]) -> int:
+    digits = str(row["RowKey"]).split("|")[1]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def unreadable(row: Mapping[str, Any], error: Exception) -> str:
+    reason = f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
+    place = f"{row['PartitionKey']}/{row['RowKey']}"
+    return f"row {place!r} of table Ingestion cannot be read ({reason})"
+
+
+def _letter(row: Mapping[str, Any]) -> DeadLetter:
     return DeadLetter(
         sequence=number_of(row["sequence"]),
         offset=row["offset"],
@@ -185,10 +243,14 @@ def _gap_row(key: str, gap: Gap) -> Row:
     }
 
 
-def gap_of(row: Mapping[str, Any]) -> Gap:
-    return Gap(
-        number_of(row["first"]), number_of(row["last"]), time_of(row["found_at"]), row["reason"]
-    )
+def gap_of(row: Any) -> Gap:
+    """The gap; of a row that is not understood its first number, and why."""
+    try:
+        found_at = time_of(row["found_at"])
+        return Gap(number_of(row["first"]), number_of(row["last"]), found_at, row["reason"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        first, written_at = _number_in(row), time_of(row.metadata["timestamp"])
+        return Gap(first, first, written_at, unreadable(row, error))
 
 
 # --- marks ------------------------------------------------------------------------------------

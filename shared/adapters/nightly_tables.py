@@ -6,6 +6,7 @@ who deletes a date's rows has it recomputed by the next night that finds data fo
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -25,6 +26,7 @@ ASKS_MAX = 10
 """Tries to write a demand that others write at the same time."""
 
 TIMES = ("data_until", "created_at", "changed_at", "lease_until", "submitted_at", "retry_at")
+log = logging.getLogger(__name__)
 NOT_WRITTEN = ("dataset", "date", "version")
 
 
@@ -41,16 +43,17 @@ class TableRunStore:
 
     async def read(self, dataset: str) -> Ledger:
         rows = await self._table.rows("PartitionKey eq @dataset", {"dataset": key(dataset)})
-        now, days = server_time(), dict[date, Day]()
+        now, days, unreadable = server_time(), dict[date, Day](), set[str]()
         for row in rows:  # in the order of their keys: of each date the demand, then its runs
-            day, kind = row["RowKey"].split("|")[:2]
-            on = date.fromisoformat(day)
-            known = days.get(on, Day(on))
-            if kind == "run":
-                days[on] = replace(known, latest=_run(dataset, on, row))
+            try:
+                day = _with_row(days, dataset, row)
+            except Exception as error:  # whatever another version, or a person, may have written
+                text = f"{row['RowKey']}: {type(error).__name__}: {error}"
+                log.warning("[run_unreadable] %s %s: its date is left alone", dataset, text)
+                unreadable.add(row["RowKey"].split("|")[0])
             else:
-                days[on] = replace(known, demand=_demand(row))
-        return Ledger(dataset, now, days)
+                days[day.date] = day
+        return Ledger(dataset, now, {on: d for on, d in days.items() if str(on) not in unreadable})
 
     async def ask(self, dataset: str, demand: Demand) -> bool:
         row = {
@@ -61,7 +64,7 @@ class TableRunStore:
         }
         for _ in range(ASKS_MAX):
             standing = await self._table.get(row["PartitionKey"], row["RowKey"])
-            if standing and _demand(standing).data_until >= demand.data_until:
+            if standing and _is_met(standing, demand):
                 return False
             try:
                 await self._table.put(row, standing and str(standing.metadata["etag"]))
@@ -93,6 +96,24 @@ class TableRunStore:
                 message = f"{run.dataset} {run.date}: run {run.number} is another's"
                 raise RunTaken(message) from error
             return replace(run, version=str(standing.metadata["etag"]))
+
+
+def _with_row(days: Mapping[date, Day], dataset: str, row: Any) -> Day:
+    """The row's date with the row. Raises for a row that cannot be read."""
+    day, kind = row["RowKey"].split("|")[:2]
+    on = date.fromisoformat(day)
+    known = days.get(on, Day(on))
+    if kind == "run":
+        return replace(known, latest=_run(dataset, on, row))
+    return replace(known, demand=_demand(row))
+
+
+def _is_met(standing: Mapping[str, Any], demand: Demand) -> bool:
+    """Whether so much data are asked for already; a row that cannot be read asks for none."""
+    try:
+        return _demand(standing).data_until >= demand.data_until
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def _demand(row: Mapping[str, Any]) -> Demand:

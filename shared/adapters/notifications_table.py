@@ -1,8 +1,13 @@
-"""What was told, as rows of the table ``Notifications``: kind and subject are the keys."""
+"""What was told, as rows of the table ``Notifications``: kind and subject are the keys.
+
+The partition ``!look`` has a row for each source: up to when it was looked through. These rows have
+the columns of the others, for versions that know no looks read them too.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+import logging
+from datetime import UTC, datetime
 from typing import Any
 
 from shared.adapters.table import RowConflict, Table
@@ -10,12 +15,16 @@ from shared.adapters.table_keys import key
 from shared.adapters.table_values import text_fields, text_of
 from shared.adapters.transport import server_time
 from shared.connections import StorageConnection
-from shared.notifications.ports import Forgotten, Remembered
+from shared.notifications.ports import Forgotten, Look, Remembered
 from shared.notifications.telling import Key, Memory, Telling
 from shared.redaction import redacting
 
 TABLE_NAME = "Notifications"
+LOOK = "!look"
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 TIMES = ("seen_until", "sent_at", "lasting_since")
+
+log = logging.getLogger(__name__)
 
 
 @redacting
@@ -27,13 +36,23 @@ class TableMemories:
 
     async def read(self) -> Remembered:
         rows = await self._table.rows("PartitionKey ge @start", {"start": ""})
-        return Remembered(dict(map(_memory, rows)), server_time())
+        told = [row for row in rows if row["PartitionKey"] != LOOK]
+        looks = [row for row in rows if row["PartitionKey"] == LOOK]
+        memories = filter(None, map(_memory_or_none, told))
+        return Remembered(dict(memories), server_time(), dict(map(_look, looks)))
 
     async def remember(self, telling: Telling) -> None:
+        await self._put(_row(telling), telling.memory.version)
+
+    async def looked(self, source: str, look: Look) -> None:
+        row = {"kind": LOOK, "subject": source, "seen_until": look.until.isoformat()}
+        await self._put({"PartitionKey": LOOK, "RowKey": key(source), **row}, look.version)
+
+    async def _put(self, row: dict[str, Any], version: str | None) -> None:
         try:
-            await self._table.put(_row(telling), telling.memory.version)
+            await self._table.put(row, version)
         except RowConflict as error:
-            raise Forgotten(telling.key) from error
+            raise Forgotten(row["kind"], row["subject"]) from error
 
     async def close(self) -> None:
         await self._table.close()
@@ -54,7 +73,35 @@ def _row(telling: Telling) -> dict[str, Any]:
     }
 
 
+def _memory_or_none(row: Any) -> tuple[Key, Memory] | None:
+    """Of a row that cannot be read nothing is remembered: it is told of once more."""
+    try:
+        return _memory(row)
+    except Exception as error:  # whatever another version, or a person, may have written there
+        where = f"{row['PartitionKey']}/{row['RowKey']}"
+        log.warning("[memory_unreadable] %s: %s: %s", where, type(error).__name__, error)
+        named = isinstance(row.get("kind"), str) and isinstance(row.get("subject"), str)
+        version = row.metadata["etag"]
+        return ((row["kind"], row["subject"]), Memory(version=version)) if named else None
+
+
+def _look(row: Any) -> tuple[str, Look]:
+    source, version = str(row.get("subject")), row.metadata["etag"]
+    try:
+        return source, Look(_time(row["seen_until"]), version)
+    except Exception as error:  # as above: the source is looked through anew
+        log.warning("[look_unreadable] %s: %s: %s", row["RowKey"], type(error).__name__, error)
+        return source, Look(LONG_AGO, version)
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"{text} has no time zone")
+    return time
+
+
 def _memory(row: Any) -> tuple[Key, Memory]:
-    times = {name: datetime.fromisoformat(row[name]) for name in TIMES if row.get(name)}
+    times = {name: _time(row[name]) for name in TIMES if row.get(name)}
     seen = tuple((text_of(row, "seen") or "").split())
     return (row["kind"], row["subject"]), Memory(seen, version=row.metadata["etag"], **times)

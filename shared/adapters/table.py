@@ -15,6 +15,7 @@ from shared.redaction import redacting
 
 TRANSACTION_ROWS_MAX = 100
 PAGE_ROWS_MAX = 1000
+RANGE = "PartitionKey eq @partition and RowKey ge @start and RowKey lt @end"
 CONFLICTS = (404, 409, 412)
 """Row gone, row there already, row changed: each means that what was read is out of date."""
 
@@ -43,23 +44,38 @@ class Table:
             return None
 
     async def rows(
-        self, query: str, parameters: Mapping[str, str], limit: int | None = None
+        self,
+        query: str,
+        parameters: Mapping[str, Any],
+        limit: int | None = None,
+        select: list[str] | None = None,
     ) -> list[Any]:
-        """All rows that match, or the first ``limit``, by key."""
+        """All rows that match, or the first ``limit``, by key; of each only what is selected."""
         try:
-            return await self._first_rows(query, parameters, limit)
+            return await self._first_rows(query, parameters, limit, select)
         except ResourceNotFoundError:
             await self.create()
-            return await self._first_rows(query, parameters, limit)
+            return await self._first_rows(query, parameters, limit, select)
 
     async def range(
-        self, partition_key: str, start: str, end: str, limit: int | None = None
+        self,
+        partition_key: str,
+        start: str,
+        end: str,
+        limit: int | None = None,
+        at_least: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """The rows of a partition from key ``start`` on and before ``end``."""
-        query = "PartitionKey eq @partition and RowKey ge @start and RowKey lt @end"
-        return await self.rows(
-            query, {"partition": partition_key, "start": start, "end": end}, limit
-        )
+        """The rows of a partition from key ``start`` on and before ``end``, of them those whose
+        properties are ``at_least`` so much."""
+        query, bounds = RANGE, {"partition": partition_key, "start": start, "end": end}
+        for name, value in (at_least or {}).items():
+            query, bounds[name] = f"{query} and {name} ge @{name}", value
+        return await self.rows(query, bounds, limit)
+
+    async def keys(self, partition_key: str, start: str, end: str, limit: int) -> list[str]:
+        """The row keys of a range, and nothing else of the rows."""
+        bounds = {"partition": partition_key, "start": start, "end": end}
+        return [row["RowKey"] for row in await self.rows(RANGE, bounds, limit, ["RowKey"])]
 
     async def put(self, row: Row, version: str | None) -> str:
         """Write a row over the one of that version; answers the new one. Raises RowConflict."""
@@ -120,10 +136,17 @@ class Table:
             return await self._table.create_entity(row)
 
     async def _first_rows(
-        self, query: str, parameters: Mapping[str, str], limit: int | None
+        self,
+        query: str,
+        parameters: Mapping[str, Any],
+        limit: int | None,
+        select: list[str] | None,
     ) -> list[Any]:
         pages = self._table.query_entities(
-            query, parameters=dict(parameters), results_per_page=limit and min(limit, PAGE_ROWS_MAX)
+            query,
+            parameters=dict(parameters),
+            results_per_page=limit and min(limit, PAGE_ROWS_MAX),
+            select=select,
         ).by_page()
         rows: list[Any] = []
         async for page in pages:

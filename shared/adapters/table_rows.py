@@ -8,9 +8,10 @@ the log therefore is one range.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 from zoneinfo import ZoneInfo
 
@@ -58,26 +59,82 @@ SUM_MAX = 1e300
 SumsT = TypeVar("SumsT", Lessons, Work)
 EVIDENCE_ITEMS_MAX = 100
 EVIDENCE_LENGTH_MAX = 500
-ABSENT_LENGTH_MAX = 500
+REASON_LENGTH_MAX = 300
+"""Of an error, which may quote the row that it complains of."""
+
+ENTRY_KINDS: tuple[tuple[str, Any], ...] = (
+    *((name, str) for name in ("entry_id", "reason", "counterfactual", "metric")),
+    *((name, int | None) for name in ("current", "desired", "epoch")),
+    ("applies", bool),
+    ("evidence", dict),
+    ("value", float | int | None),
+)
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
-def state_of(rows: Iterable[Mapping[str, Any]]) -> ScalingState:
+class RowUnreadable(Exception):
+    """A row that this version cannot read; the text names the row, the reason, and what to do."""
+
+
+def state_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ScalingState, tuple[str, ...]]:
+    """The state, and of each row that it does without why that cannot be read.
+
+    Raises RowUnreadable for a row that decisions depend on.
+    """
     by_key = {row["RowKey"]: row for row in rows}
     histories = {
-        key.removeprefix(METRIC_PREFIX): _history(row)
+        key.removeprefix(METRIC_PREFIX): _needed(_history, row)
         for key, row in by_key.items()
         if key.startswith(METRIC_PREFIX)
     }
-    return ScalingState(
+    skipped: list[str] = []
+    state = ScalingState(
         histories,
-        _desired(by_key[DESIRED_ROW]) if DESIRED_ROW in by_key else None,
+        _needed(_desired, by_key[DESIRED_ROW]) if DESIRED_ROW in by_key else None,
         override_of(by_key[OVERRIDE_ROW]) if OVERRIDE_ROW in by_key else None,
-        _history(by_key[WISHES_ROW]) if WISHES_ROW in by_key else History(),
-        _learned(by_key[LEARNED_ROW]) if LEARNED_ROW in by_key else Learned(),
-        profile_of(by_key[PROFILE_ROW]) if PROFILE_ROW in by_key else None,
+        _needed(_history, by_key[WISHES_ROW]) if WISHES_ROW in by_key else History(),
+        _learned_or_anew(by_key.get(LEARNED_ROW), skipped),
+        _profile_or_absent(by_key.get(PROFILE_ROW), skipped),
     )
+    return state, tuple(skipped)
+
+
+def _needed(read: Callable[[Mapping[str, Any]], T], row: Mapping[str, Any]) -> T:
+    try:
+        return read(row)
+    except Exception as error:  # whatever another version, or a person, may have written there
+        advice = "deploy the version that wrote it, or correct or delete the row"
+        raise RowUnreadable(f"{_unreadable(row, _text_of(error))}; {advice}") from error
+
+
+def _learned_or_anew(row: Mapping[str, Any] | None, skipped: list[str]) -> Learned:
+    if row is None:
+        return Learned()
+    learned, lost = _learned(row)
+    if lost:
+        skipped.append(_unreadable(row, f"not understood and learned anew: {', '.join(lost)}"))
+    return learned
+
+
+def _profile_or_absent(row: Mapping[str, Any] | None, skipped: list[str]) -> WeekProfile | None:
+    """A floor does without a profile that cannot be read, and says why."""
+    if row is None:
+        return None
+    try:
+        return profile_of(row)
+    except Exception as error:  # whatever another version, or a person, may have written there
+        skipped.append(_unreadable(row, _text_of(error)))
+        return WeekProfile((), absent=skipped[-1])
+
+
+def _unreadable(row: Mapping[str, Any], reason: str) -> str:
+    return f"row {row['RowKey']!r} of table Scaling cannot be read ({reason})"
+
+
+def _text_of(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
 
 
 def state_row(resource_name: str, key: str, value: RowValue) -> Row:
@@ -141,7 +198,41 @@ def log_row(entry: LogEntry) -> Row:
     return {key: value for key, value in row.items() if value is not None}
 
 
-def log_entry(row: Mapping[str, Any]) -> LogEntry:
+def log_entry(row: Any) -> LogEntry:
+    """The entry; one of the kind ``unreadable`` where the row is not understood."""
+    try:
+        return _checked(_log_entry(row))
+    except Exception as error:  # whatever another version, or a person, may have written there
+        return LogEntry(
+            resource_name=row["PartitionKey"],
+            time=_time_of_key(row),
+            kind=EntryKind.UNREADABLE,
+            entry_id=row["RowKey"],
+            reason=_unreadable(row, _text_of(error)),
+        )
+
+
+def _time_of_key(row: Any) -> datetime:
+    """That of the entry by its key, or else when the row was written."""
+    try:
+        ticks = int(row["RowKey"].split("|")[1])
+        return UNIX_START + timedelta(microseconds=TICKS_MAX - ticks)
+    except (IndexError, ValueError, OverflowError):
+        return _utc(row.metadata["timestamp"])
+
+
+def _checked(entry: LogEntry) -> LogEntry:
+    """Raises TypeError for a value that pages and news could do nothing with."""
+    for name, kinds in ENTRY_KINDS:
+        if not isinstance(value := getattr(entry, name), kinds):
+            raise TypeError(f"{name} is a {type(value).__name__}")
+    for wish in entry.candidates:
+        if type(wish.capacity) is not int or not isinstance(wish.evidence, dict | MappingProxyType):
+            raise TypeError(f"the wish of rule {wish.rule!r} has no capacity or no evidence")
+    return entry
+
+
+def _log_entry(row: Mapping[str, Any]) -> LogEntry:
     return LogEntry(
         resource_name=row["PartitionKey"],
         time=_utc(row["time"]),
@@ -240,17 +331,14 @@ def _history_fields(history: History) -> Row:
 
 
 def _history(row: Mapping[str, Any]) -> History:
-    """What is no measurement is missing; so are all samples where the row is not understood."""
-    try:
-        return History(
-            tuple(
-                MetricValue(UNIX_START + timedelta(microseconds=microseconds), value)
-                for microseconds, value in json.loads(_joined("samples", row))
-                if 0 <= value <= MEASURE_MAX
-            )
-        )
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        return History()
+    """Its samples; a number that is no measurement is left out. Raises where it cannot be read."""
+    samples = tuple(
+        MetricValue(UNIX_START + timedelta(microseconds=microseconds), value)
+        for microseconds, value in json.loads(_joined("samples", row))
+    )
+    if not {type(sample.value) for sample in samples} <= {float, int}:
+        raise TypeError("a sample is no number")
+    return History(tuple(sample for sample in samples if 0 <= sample.value <= MEASURE_MAX))
 
 
 # --- desired ----------------------------------------------------------------------------------
@@ -276,6 +364,7 @@ def _desired_fields(desired: Desired) -> Row:
 
 
 def _desired(row: Mapping[str, Any]) -> Desired:
+    _check_numbers({name: row[name] for name in ("target", "epoch", "previous", "attempts")})
     return Desired(
         target=row["target"],
         epoch=row["epoch"],
@@ -309,29 +398,40 @@ def _learned_fields(learned: Learned) -> Row:
     }
 
 
-def _learned(row: Mapping[str, Any]) -> Learned:
-    """What cannot be read, or is no finite number, is learned anew; the rest of it stands."""
-    texts = {part: _object(row.get(part)) for part in (*LEARNED_PARTS, RECENT)}
-    recent = {part: _pairs(texts[RECENT].get(part)) for part in LEARNED_PARTS}
-    until = texts["work"].pop("until", None)
+def _learned(row: Mapping[str, Any]) -> tuple[Learned, list[str]]:
+    """What was learned, and which parts of it are not understood: they are learned anew."""
+    texts = {part: _object(row.get(part, "{}")) for part in (*LEARNED_PARTS, RECENT)}
+    recent = {part: _pairs((texts[RECENT] or {}).get(part)) for part in LEARNED_PARTS}
+    until = _time_or_none((texts["work"] or {}).pop("until", None))
+    empty = {"out": Lessons(recent=recent["out"]), "into": Lessons(recent=recent["into"])}
+    sums = {part: _sums(lessons, texts[part]) for part, lessons in empty.items()}
+    no_work = Work(until, recent=recent["work"])
+    work = _sums(no_work, texts["work"])
     epoch, count, mean = (row.get(name) for name in ("epoch", "dead_times", "dead_time_minutes"))
     known = _is_whole(count) and _is_finite(mean)
-    return Learned(
+    learned = Learned(
         epoch=cast("int", epoch) if _is_whole(epoch) else 0,
-        out=_sums(Lessons(recent=recent["out"]), texts["out"]),
-        into=_sums(Lessons(recent=recent["into"]), texts["into"]),
+        out=sums["out"] or empty["out"],
+        into=sums["into"] or empty["into"],
         dead_times=cast("int", count) if known else 0,
         dead_time_minutes=cast("float", mean) if known else 0,
-        work=_sums(Work(_time_or_none(until), recent=recent["work"]), texts["work"]),
+        work=work or no_work,
     )
+    understood = {
+        "epoch": _is_whole(epoch),
+        **{part: found is not None for part, found in {**sums, "work": work}.items()},
+        RECENT: texts[RECENT] is not None,
+        "dead_times": known,
+    }
+    return learned, [part for part, sound in understood.items() if not sound]
 
 
-def _object(text: object) -> dict[str, Any]:
+def _object(text: object) -> dict[str, Any] | None:
     try:
         found = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _pairs(found: object) -> tuple[tuple[float, float], ...]:
@@ -341,13 +441,13 @@ def _pairs(found: object) -> tuple[tuple[float, float], ...]:
     return tuple(finite[-RECENT_MAX:])
 
 
-def _sums(empty: SumsT, fields: Mapping[str, Any]) -> SumsT:
-    """All of them or none: they belong together."""
+def _sums(empty: SumsT, fields: Mapping[str, Any] | None) -> SumsT | None:
+    """All of them or None: they belong together."""
     try:
-        sums = replace(empty, **fields)
+        sums = None if fields is None else replace(empty, **fields)
     except TypeError:
-        return empty
-    return sums if all(_is_finite(value) for value in fields.values()) else empty
+        return None
+    return sums if all(_is_finite(value) for value in (fields or {}).values()) else None
 
 
 def _is_finite(value: object) -> bool:
@@ -422,20 +522,16 @@ def _whole_or_none(value: object) -> int | None:
 
 
 def profile_of(row: Mapping[str, Any]) -> WeekProfile:
-    """The load to expect, or why none is known; a row that is not understood does no harm."""
-    try:
-        zone = str(row.get("time_zone", "UTC"))
-        ZoneInfo(zone)
-        if row.get("absent"):
-            return WeekProfile((), zone, absent=str(row["absent"])[:ABSENT_LENGTH_MAX])
-        items = tuple(_load_or_none(item) for item in json.loads(_joined("items_per_minute", row)))
-        weeks = tuple(int(count) for count in json.loads(row.get("weeks") or "[]"))
-    except Exception as error:  # whatever may have been written there
-        said = f"{type(error).__name__}: {error}"[:ABSENT_LENGTH_MAX]
-        return WeekProfile((), absent=f"the row {PROFILE_ROW} cannot be read ({said})")
+    """The load to expect, or why the nightly job knows none. Raises where it cannot be read."""
+    zone = str(row.get("time_zone", "UTC"))
+    ZoneInfo(zone)
+    if row.get("absent"):
+        return WeekProfile((), zone, absent=str(row["absent"])[:REASON_LENGTH_MAX])
+    items = tuple(_load_or_none(item) for item in json.loads(_joined("items_per_minute", row)))
+    weeks = tuple(int(count) for count in json.loads(row.get("weeks") or "[]"))
     if len(items) != HOURS_OF_A_WEEK or len(weeks) not in (0, HOURS_OF_A_WEEK):
         told = f"{len(items)} hours and {len(weeks)} counts of weeks instead of {HOURS_OF_A_WEEK}"
-        return WeekProfile((), zone, absent=f"the row {PROFILE_ROW} has {told}")
+        raise ValueError(told)
     return WeekProfile(items, zone, weeks)
 
 
@@ -458,6 +554,12 @@ def profile_row(resource_name: str, profile: WeekProfile) -> Row:
         "weeks": _json(profile.weeks),
         **_pieces("items_per_minute", _json(profile.items_per_minute)),
     }
+
+
+def _check_numbers(fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
+        if not isinstance(value, float | int):
+            raise TypeError(f"{name} is a {type(value).__name__}, not a number")
 
 
 # --- times ------------------------------------------------------------------------------------

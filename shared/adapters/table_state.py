@@ -20,6 +20,7 @@ from shared.adapters.table_rows import (
     LOG_END,
     LOG_PREFIX,
     STATE_START,
+    RowUnreadable,
     log_entry,
     log_key_start,
     log_row,
@@ -29,7 +30,7 @@ from shared.adapters.table_rows import (
     state_row,
 )
 from shared.adapters.transport import server_time
-from shared.autoscaling.errors import StateConflict
+from shared.autoscaling.errors import StateConflict, StateUnreadable
 from shared.autoscaling.model import LogEntry, Override, ScalingState
 from shared.autoscaling.ports import Snapshot
 from shared.connections import StorageConnection
@@ -50,7 +51,11 @@ class TableStateStore:
         query = "PartitionKey eq @resource and RowKey ge @start"
         rows = await self._table.rows(query, {"resource": resource_name, "start": STATE_START})
         etags = {row["RowKey"]: row.metadata["etag"] for row in rows}
-        return Snapshot(resource_name, state_of(rows), server_time(), etags)
+        try:
+            state, skipped = state_of(rows)
+        except RowUnreadable as error:
+            raise StateUnreadable(f"{resource_name}: {error}", server_time()) from error
+        return Snapshot(resource_name, state, server_time(), etags, skipped)
 
     async def commit(
         self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()

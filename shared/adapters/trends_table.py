@@ -9,7 +9,7 @@ from datetime import date
 from shared.adapters.table import Table
 from shared.connections import StorageConnection
 from shared.redaction import redacting
-from shared.sampling.trend_rows import Trend, trend_of
+from shared.sampling.trend_rows import Trend, trend_of, unreadable_trend
 
 TABLE_NAME = "Trends"
 ROWS_MAX = 100_000
@@ -29,7 +29,8 @@ class TableTrends:
         self, first: date, verdicts: Collection[str] = (), rows_max: int = ROWS_MAX
     ) -> list[Trend]:
         """The days from then on, or those of these verdicts; a row that is not understood hides no
-        other. Of more than ``rows_max`` the last series by name are missing, which is logged."""
+        other, and is a day of the verdict ``unreadable`` where all are asked for. Of more than
+        ``rows_max`` the last series by name are missing, which is logged."""
         query, parameters = "RowKey ge @first", {"first": first.isoformat()}
         if verdicts:
             named = {f"verdict{number}": str(each) for number, each in enumerate(sorted(verdicts))}
@@ -44,6 +45,8 @@ class TableTrends:
                 found.append(trend_of(row))
             except (KeyError, TypeError, ValueError) as error:
                 log.warning("[trend_not_understood] %s: %s", row["PartitionKey"], error)
+                if not verdicts:
+                    found.append(unreadable_trend(row, error))
         return found
 
     async def aclose(self) -> None:

@@ -16,7 +16,8 @@ UNKNOWN = "?"
 
 def status(resources: Sequence[Shown]) -> None:
     table = _table("resource", "instances", "desired", "mode", "metrics", "as of")
-    for shown in resources:
+    read = [shown for shown in resources if "error" not in shown]
+    for shown in read:
         desired = shown["desired"]
         table.add_row(
             shown["name"],
@@ -27,9 +28,14 @@ def status(resources: Sequence[Shown]) -> None:
             shown["as_of"],
         )
     printed(table)
-    for shown in resources:
+    for shown in read:
         if shown["newest"]:
             printed(Text(f"{shown['name']}: {shown['newest']['reason']}"))
+        for told in shown["unreadable"]:
+            printed(Text(f"{shown['name']}: {told}", style="yellow"))
+    for shown in resources:
+        if "error" in shown:
+            printed(Text(shown["error"], style="red"))
 
 
 def decisions(lines: Sequence[Shown]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 
 class AutoscalingError(Exception):
     """Something that the autoscaler itself can name."""
@@ -21,6 +23,17 @@ class OverrideRefused(AutoscalingError):
 
 class StateConflict(AutoscalingError):
     """Somebody else changed the rows that were read; read again and decide again."""
+
+
+class StateUnreadable(AutoscalingError):
+    """A row of a resource's state cannot be read; nothing is decided on the rest of it.
+
+    ``read_at`` is the store's time at which that was found.
+    """
+
+    def __init__(self, message: str, read_at: datetime) -> None:
+        super().__init__(message)
+        self.read_at = read_at
 
 
 class ReadFailed(AutoscalingError):

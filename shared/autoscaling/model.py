@@ -586,6 +586,8 @@ class EntryKind(StrEnum):
     MANUAL_CHANGE = "manual_change"
     OVERRIDE = "override"
     POISON = "poison"
+    UNREADABLE = "unreadable"
+    """Stands in for a row of the log that this version cannot read; never written."""
 
 
 @quick

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from shared.autoscaling.model import CAPACITY_METRIC, EntryKind, LogEntry, Resource, ScalingState
+from shared.autoscaling.staleness import meanwhile, silent_after_seconds
 from shared.news import Kind, News, Severity
 
 EVENTS = {
@@ -62,13 +63,34 @@ def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[N
         kept = history.samples if history else ()
         since = kept[-1].time if kept else min(seen, default=now)
         silent_seconds = (now - since).total_seconds()
-        if silent_seconds > resource.guards.missing_for(name).after_seconds:
+        if silent_seconds > silent_after_seconds(resource, name):
             headline = f"{resource.name}: {name} has no sample for {silent_seconds / 60:.0f} min"
-            text = f"What happens meanwhile: {resource.guards.missing_for(name).then}."
-            if name == CAPACITY_METRIC:
-                text = "The plan cannot be read; what happens meanwhile goes by its last capacity."
-            subject = f"{resource.name}/{name}"
+            subject, text = f"{resource.name}/{name}", meanwhile(resource, name)
             yield News("", Kind.SOURCE_STALE, subject, now, headline, text, Severity.WARNING)
+
+
+def unreadable_state(resource: Resource, reason: str, now: datetime) -> News:
+    """Nothing can be decided while a row of the state that decisions depend on is unreadable."""
+    headline = f"{resource.name}: its state cannot be read, nothing is decided"
+    return News("", Kind.UNREADABLE, resource.name, now, headline, reason, Severity.ERROR)
+
+
+def unreadable_rows(resource: Resource, reasons: Sequence[str], now: datetime) -> list[News]:
+    """Rows that the resource does without, as one condition."""
+    if not reasons:
+        return []
+    headline = f"{resource.name}: goes on without what it cannot read"
+    text = "; ".join(reasons)
+    return [News("", Kind.UNREADABLE, resource.name, now, headline, text, Severity.WARNING)]
+
+
+def long_at_maximum(
+    resource: Resource, state: ScalingState, now: datetime, minutes: float
+) -> datetime | None:
+    """Since when the resource is at its maximum, where that has lasted for so long."""
+    since = _since_at_least(resource.limits.maximum, state)
+    lasted = since is not None and now - since >= timedelta(minutes=minutes)
+    return since if lasted and resource.limits.minimum < resource.limits.maximum else None
 
 
 def _at_maximum(
@@ -83,12 +105,10 @@ def _at_maximum(
     Whether it wants more is not always known: rules that know the limits stay within them.
     """
     maximum = resource.limits.maximum
-    since = _since_at_least(maximum, state)
+    since = long_at_maximum(resource, state, now, minutes)
     decided = [line for line in lines if line.kind is EntryKind.DECISION]
     newest = max(decided, key=lambda line: line.time, default=None)
-    if resource.limits.minimum == maximum or since is None or newest is None:
-        return None
-    if now - since < timedelta(minutes=minutes) or (newest.current or 0) < maximum:
+    if since is None or newest is None or (newest.current or 0) < maximum:
         return None
     wish = newest.candidates
     if not wish or wish[0].capacity < maximum:

@@ -19,19 +19,26 @@ from shared.autoscaling.model import (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A resource's state as it was read: ``read_at`` is the store's clock, ``version`` its mark."""
+    """A resource's state as it was read: ``read_at`` is the store's clock, ``version`` its mark.
+
+    ``unreadable`` names the rows that the state does without, each with the reason.
+    """
 
     resource_name: str
     state: ScalingState
     read_at: datetime
     version: Any = None
+    unreadable: tuple[str, ...] = ()
 
 
 class StateStore(Protocol):
     """Remembers the state and the decision log of each resource."""
 
     async def load(self, resource_name: str) -> Snapshot:
-        """Read everything but the log, in one round trip."""
+        """Read everything but the log, in one round trip.
+
+        Raises StateUnreadable where a row that decisions depend on cannot be read.
+        """
         ...
 
     async def commit(
@@ -59,7 +66,10 @@ class StateStore(Protocol):
     async def log(
         self, resource_name: str, limit: int = 50, since: datetime | None = None
     ) -> list[LogEntry]:
-        """The newest entries, newest first; none from before ``since``."""
+        """The newest entries, newest first; none from before ``since``.
+
+        A row that cannot be read is an entry of the kind ``unreadable``, which says why.
+        """
         ...
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:

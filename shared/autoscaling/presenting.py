@@ -24,6 +24,7 @@ from shared.autoscaling.model import (
     MetricSource,
     MetricValue,
     Override,
+    PushedMetric,
     Recommendation,
     Resource,
     ScalingState,
@@ -31,6 +32,7 @@ from shared.autoscaling.model import (
 from shared.autoscaling.observing import known_capacity
 from shared.autoscaling.overriding import described
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.staleness import is_silent, meanwhile
 
 DECISION = EntryKind.DECISION
 
@@ -49,13 +51,14 @@ def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> S
         "as_of": format_time(now),
         "capacity": int(known.value) if known else None,
         "capacity_at": format_time(known.time) if known else None,
-        "capacity_stale": known is None or _is_old(resource, CAPACITY_METRIC, known, now),
+        "capacity_stale": is_silent(resource, CAPACITY_METRIC, known, now),
         "desired": _desired(state.desired),
         "mode": str(mode),
         "mode_reason": mode_reason,
         "override": _override(state, now),
         "metrics": list(_metrics(resource, state, now)),
         "newest": decision_line(newest) if newest else None,
+        "unreadable": list(snapshot.unreadable),
     }
 
 
@@ -195,18 +198,17 @@ def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable
     for name, source in resource.metrics.items():
         latest = _latest(state.histories.get(name, History()))
         age = (now - latest.time).total_seconds() if latest else None
+        silent = is_silent(resource, name, latest, now)
         yield {
             "name": name,
             "source": _source(source),
+            "pushed": isinstance(source, PushedMetric),
             "value": latest.value if latest else None,
             "time": format_time(latest.time) if latest else None,
             "age_seconds": age,
-            "stale": latest is None or _is_old(resource, name, latest, now),
+            "stale": silent,
+            "meanwhile": meanwhile(resource, name) if silent else None,
         }
-
-
-def _is_old(resource: Resource, name: str, value: MetricValue, now: datetime) -> bool:
-    return (now - value.time).total_seconds() > resource.guards.missing_for(name).after_seconds
 
 
 def _latest(history: History) -> MetricValue | None:

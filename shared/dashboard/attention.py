@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 Shown = Mapping[str, Any]
@@ -11,6 +12,10 @@ ORDER = ("bad", "warn", "info")
 Told = tuple[Severity, str, str]
 """How bad it is, what it is, what to do."""
 WHAT_MAX = 240
+PENDING_SECONDS_MAX = 300
+"""Instances come within a few minutes."""
+BEHIND_SECONDS_MAX = 60
+"""The plan and the other sources are read at the same time."""
 CHECK = "python -m shared.autoscaling validate --connect tells what is in the way"
 
 
@@ -18,7 +23,7 @@ def attention(cards: Sequence[Shown], panels: Mapping[str, Any]) -> list[dict[st
     """``severity, what, todo, href`` each; empty: nobody is needed."""
     found: list[dict[str, str]] = []
     for number, card in enumerate(cards, 1):
-        found += _of_card(card, f"#name-{number}")
+        found += _unread(card) if "error" in card else _of_card(card, f"#name-{number}")
     for name, of_panel in PANELS.items():
         shown = panels.get(name)
         if isinstance(shown, Mapping):
@@ -34,9 +39,15 @@ def _item(severity: Severity, what: str, todo: str, href: str) -> dict[str, str]
     return {"severity": severity, "what": short, "todo": todo, "href": href}
 
 
+def _unread(card: Shown) -> list[dict[str, str]]:
+    what = f"{card['name']}: {card['error']}"
+    return [_item("bad", what, "the log of the functions says more", f"#{card['name']}")]
+
+
 def _of_card(card: Shown, here: str) -> Iterator[dict[str, str]]:
     now = card["status"]
-    for severity, what, todo in (*_failing(now), *_late(card), *_silent(now), *_mode(now)):
+    told = (*_failing(now), *_waiting(now), *_late(card), *_silent(now), *_rows(card), *_mode(now))
+    for severity, what, todo in told:
         yield _item(severity, f"{now['name']}: {what}", todo, here)
 
 
@@ -50,6 +61,34 @@ def _failing(now: Shown) -> Iterator[Told]:
     if desired and desired["status"] == "failed" and not content:
         why = desired["last_error"] or "no reason was given"
         yield "bad", f"{desired['target']} instances were refused: {why}", CHECK
+
+
+def _waiting(now: Shown) -> Iterator[Told]:
+    """Resource Manager that hangs shows here before the capacity counts as stale."""
+    desired, at = now["desired"], _seconds(now["as_of"], now["capacity_at"])
+    ordered = _seconds(now["as_of"], desired["requested_at"]) if desired else 0
+    if desired and desired["status"] == "pending" and ordered > PENDING_SECONDS_MAX:
+        why = f": {desired['last_error']}" if desired["last_error"] else ""
+        minutes = f"{ordered / 60:.0f} min ago"
+        yield "warn", f"{desired['target']} instances, ordered {minutes}, do not come{why}", CHECK
+    others = [m["age_seconds"] for m in now["metrics"] if m["time"] and not m["pushed"]]
+    if not now["capacity_stale"] and others and at - min(others) > BEHIND_SECONDS_MAX:
+        yield "warn", f"the plan has not answered for {at:.0f} s, other sources have", CHECK
+
+
+def _seconds(now: str, time: str | None) -> float:
+    if time is None:
+        return 0.0
+    return (datetime.fromisoformat(now) - datetime.fromisoformat(time)).total_seconds()
+
+
+def _rows(card: Shown) -> Iterator[Told]:
+    for told in card["status"]["unreadable"]:
+        yield "warn", told, "the app goes on without it"
+    lines = [e for e in card["history"].get("events", ()) if e["kind"] == "unreadable"]
+    if lines:
+        told = f"{len(lines)} line(s) of the decision log cannot be read: {lines[0]['reason']}"
+        yield "warn", told, "the version that wrote them can read them"
 
 
 def _late(card: Shown) -> Iterator[Told]:
@@ -69,7 +108,7 @@ def _silent(now: Shown) -> Iterator[Told]:
     for metric in now["metrics"]:
         if metric["stale"]:
             ever = "never seen" if metric["time"] is None else "no sample for a while"
-            yield "warn", f"{metric['name']}: {ever}", CHECK
+            yield "warn", f"{metric['name']}: {ever}. {metric['meanwhile']}", CHECK
 
 
 def _mode(now: Shown) -> Iterator[Told]:
@@ -108,6 +147,10 @@ def _of_trends(trends: Iterable[Shown]) -> Iterator[dict[str, str]]:
             sent = f"sending {series['measurement']}" if of_sum else "emitting events"
             yield _item("warn", f"{series['name']}: {series['verdict']}: {series['reason']}",
                         f"check that the sender is still {sent}", "#trends")  # fmt: skip
+        elif series["verdict"] == "unreadable":
+            yield _item(
+                "warn", series["reason"], "the version that wrote it can read it", "#trends"
+            )
 
 
 PANELS = {"breakers": _of_breakers, "dead-letters": _of_letters, "trends": _of_trends}

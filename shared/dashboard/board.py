@@ -12,18 +12,25 @@ from types import MappingProxyType
 from typing import Any
 
 from shared.autoscaling import presenting
-from shared.autoscaling.errors import OverrideRefused, StateConflict, UnknownResource
+from shared.autoscaling.errors import (
+    OverrideRefused,
+    StateConflict,
+    StateUnreadable,
+    UnknownResource,
+)
 from shared.autoscaling.flows import control, declared, status
 from shared.autoscaling.model import Mode, Override, Resource
 from shared.autoscaling.overriding import Change, duration
 from shared.autoscaling.ports import StateStore
 from shared.dashboard.recent import RecentLog
 from shared.exchange import Refused, Reply, Request, refused, shown
+from shared.ingestion.errors import RowUnreadable
 
 POINTS_MAX = 360
 HOURS_MAX = 72
 LINES_MAX = 1000
 PANEL_SECONDS_MAX = 8
+UNKNOWN = "it is not known whether the override was written"
 FIELDS = ("mode", "exact", "floor", "freeze_scale_in", "reason", "for", "by", "clear")
 """Of a word over the rules."""
 log = logging.getLogger(__name__)
@@ -56,17 +63,24 @@ def kept(panel: Panel, seconds: float, clock: Callable[[], float] = time.monoton
 
 async def read(board: Board, request: Request) -> Reply:
     """All resources, or one of them, or its ``decisions`` or ``history``, as the route names it."""
-    try:
-        return shown(await _read(board, request))
-    except UnknownResource as error:
-        return refused(Refused(404, str(error)))
-    except Refused as error:
-        return refused(error)
+    return await _answer(request.route.get("name") or "resources", _read(board, request))
 
 
 async def read_panel(board: Board, name: str) -> Reply:
     """One panel. The caller is the function of that panel, so its key opens no other one."""
-    return shown(await shown_panel(board.panels[name]))
+    return await _answer(name, board.panels[name]())
+
+
+async def _answer(name: str, read: Awaitable[Any]) -> Reply:
+    try:
+        async with asyncio.timeout(PANEL_SECONDS_MAX):
+            return shown(await read)
+    except UnknownResource as error:
+        return refused(Refused(404, str(error)))
+    except Refused as error:
+        return refused(error)
+    except Exception as error:
+        return refused(Refused(503, not_read(name, error)))
 
 
 async def _read(board: Board, request: Request) -> Any:
@@ -84,14 +98,27 @@ async def _read(board: Board, request: Request) -> Any:
     return await status.one(resource, board.store)
 
 
-async def shown_panel(panel: Panel) -> Any:
-    """What it shows, or why it cannot: one that fails must not hide the others."""
+async def part(name: str, read: Awaitable[Any]) -> Any:
+    """What a part of the page shows, or ``error``: one that fails must not hide the others."""
     try:
         async with asyncio.timeout(PANEL_SECONDS_MAX):
-            return await panel()
+            return await read
     except Exception as error:
-        log.warning("[panel_failed] %s: %s", type(error).__name__, error)
-        return {"error": f"cannot be shown now: {type(error).__name__}"}
+        return {"error": not_read(name, error)}
+
+
+def not_read(name: str, error: Exception) -> str:
+    """Why it cannot be shown, for people; the text of another's error is for the log alone."""
+    log.warning("[panel_failed] %s: %s: %s", name, type(error).__name__, error)
+    if isinstance(error, StateUnreadable | RowUnreadable):
+        return str(error)
+    return f"cannot be shown now: {_reason(error)}"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {PANEL_SECONDS_MAX} s"
+    return type(error).__name__
 
 
 async def history(board: Board, resource: Resource, hours: float) -> dict[str, Any]:
@@ -108,7 +135,8 @@ async def say(board: Board, name: str, request: Request, change_id: str) -> Repl
     """
     try:
         resource = declared.find(board.resources, name)
-        line = await control.run(resource, _change(request, change_id), board.store)
+        async with asyncio.timeout(PANEL_SECONDS_MAX):
+            line = await control.run(resource, _change(request, change_id), board.store)
     except UnknownResource as error:
         return refused(Refused(404, str(error)))
     except OverrideRefused as error:
@@ -117,6 +145,11 @@ async def say(board: Board, name: str, request: Request, change_id: str) -> Repl
         return refused(Refused(409, str(error)))
     except Refused as error:
         return refused(error)
+    except StateUnreadable as error:  # nothing is decided as it is
+        return refused(Refused(503, str(error)))
+    except Exception as error:
+        log.warning("[override_failed] %s: %s: %s", name, type(error).__name__, error)
+        return refused(Refused(503, f"{UNKNOWN}: {_reason(error)}"))
     return shown({"resource": resource.name, "said": line.reason})
 
 

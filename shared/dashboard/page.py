@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared.autoscaling.flows import status
 from shared.dashboard.attention import attention
-from shared.dashboard.board import HOURS_MAX, Board, history, shown_panel
+from shared.dashboard.board import HOURS_MAX, Board, history, part
 from shared.exchange import GUARDED, Refused, Reply, Request, refused
 
 HERE = Path(__file__).parent
@@ -22,22 +22,25 @@ HOURS = 3
 
 
 async def page(board: Board, request: Request) -> Reply:
-    """HTML with all that it needs inside; with ``live`` in the query what changes, and no more."""
+    """HTML with all that it needs inside; with ``live`` in the query what changes, and no more.
+
+    A part that cannot be read says so in its place; 503 where no part could be read.
+    """
     try:
         hours = request.number("hours", HOURS, 0.01, HOURS_MAX)
     except Refused as error:
         return refused(error)
-    panels = map(shown_panel, board.panels.values())
-    cards = await gather(*(_card(board, name, hours) for name in board.resources))
-    looked = dict(zip(board.panels, await gather(*panels), strict=True))
+    cards, looked = await _looked(board, hours)
     shown = {
         "resources": cards,
         "panels": looked,
         "attention": attention(cards, looked),
         "hours": hours,
     }
+    status = 200 if any(map(_was_read, (*cards, *looked.values()))) else 503
     if "live" in request.query:
-        return _html(_environment().get_template("live.html").render(shown), "default-src 'none'")
+        live = _environment().get_template("live.html").render(shown)
+        return _html(status, live, "default-src 'none'")
     nonce = secrets.token_urlsafe(16)
     text = (
         _environment()
@@ -54,12 +57,25 @@ async def page(board: Board, request: Request) -> Reply:
         f"style-src 'nonce-{nonce}'; img-src data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    return _html(text, policy)
+    return _html(status, text, policy)
 
 
-def _html(text: str, policy: str) -> Reply:
+async def _looked(board: Board, hours: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A card of each resource, and what each panel shows, all read at the same time."""
+    parts = [part(name, _card(board, name, hours)) for name in board.resources]
+    parts += [part(name, panel()) for name, panel in board.panels.items()]
+    answers = await gather(*parts)
+    cards = [{"name": name, **card} for name, card in zip(board.resources, answers, strict=False)]
+    return cards, dict(zip(board.panels, answers[len(cards) :], strict=True))
+
+
+def _was_read(shown: Any) -> bool:
+    return not (isinstance(shown, dict) and "error" in shown)
+
+
+def _html(status: int, text: str, policy: str) -> Reply:
     headers = {**GUARDED, "Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
-    return Reply(200, text, "text/html", headers)
+    return Reply(status, text, "text/html", headers)
 
 
 async def _card(board: Board, name: str, hours: float) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from shared.ingestion.breaker import Breaker, Mode
 from shared.ingestion.model import DeadLetter, Stream
 from shared.news import stamp
-from shared.sampling.trend_rows import Trend
+from shared.sampling.trend_rows import UNREADABLE, Trend
 
 BODY_BYTES_SHOWN = 200
 
@@ -89,5 +89,6 @@ def _series(days: list[Trend]) -> Shown:
                 "complete": day.complete,
             }
             for day in days
+            if day.verdict != UNREADABLE
         ],
     }

@@ -83,6 +83,15 @@ HUB = Section(
             "`metric_ingest`, `ingest_tail`",
             secret=True,
         ),
+        Setting(
+            "IngestionHandler",
+            "MODULE:NAME",
+            "",
+            "what handles events instead of the app's own handler, and which "
+            "[tables of your own](architecture.md#tables-of-your-own) take part in their "
+            "transaction; empty: the app's own, which takes in metrics",
+            "`metric_ingest`, `ingest_tail`, `dead_letter_redrive`",
+        ),
         number(
             "EffectsKeptDays",
             "days",

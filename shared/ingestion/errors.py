@@ -43,6 +43,10 @@ class StoreUnavailable(IngestionError):
     """A call to a store failed, or its reply was lost: whether it took effect is not known."""
 
 
+class RowUnreadable(IngestionError):
+    """A row cannot be read, as another version or a person wrote it; a person must decide."""
+
+
 class CommitRefused(IngestionError):
     """The checkpoint changed since it was read, nothing was written; read again, survey again."""
 

@@ -147,6 +147,8 @@ class FailureKind(StrEnum):
     POISON = "poison"  # it fails however often it is tried
     EXHAUSTED = "exhausted"  # it might have worked, but every attempt failed
     TOO_LARGE = "too_large"  # what it leads to does not fit into one transaction
+    UNREADABLE = "unreadable"
+    """Stands in for a row that this version cannot read; never written."""
 
 
 @dataclass(frozen=True, slots=True)

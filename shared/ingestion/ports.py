@@ -103,9 +103,17 @@ class DeadLetterStore(Protocol):
         ...
 
     async def dead_letters(
-        self, stream: Stream, after: int | None, limit: int
+        self,
+        stream: Stream,
+        after: int | None,
+        limit: int,
+        failed_since: datetime | None = None,
     ) -> Sequence[StoredDeadLetter]:
-        """The first so many with a number above ``after`` (None: from the start), by number."""
+        """The first so many with a number above ``after`` (None: from the start), by number; with
+        ``failed_since`` those that failed then or later, and no others are read.
+
+        A row that cannot be read is a letter of the kind ``unreadable``, whose error says why.
+        """
         ...
 
     async def dead_letter(self, stream: Stream, sequence: int) -> StoredDeadLetter | None:
@@ -124,8 +132,28 @@ class DeadLetterStore(Protocol):
         """Give the event up for good. Raises CommitRefused where the row changed or is gone."""
         ...
 
-    async def gaps(self, stream: Stream, after: int | None, limit: int) -> Sequence[Gap]:
-        """The first so many that begin above ``after`` (None: from the start), by number."""
+    async def gaps(
+        self,
+        stream: Stream,
+        after: int | None,
+        limit: int,
+        found_since: datetime | None = None,
+    ) -> Sequence[Gap]:
+        """The first so many that begin above ``after`` (None: from the start), by number; with
+        ``found_since`` those that were found then or later."""
+        ...
+
+
+class NewestDeadLetters(Protocol):
+    """The dead letters that people look at first. All raise StoreUnavailable."""
+
+    async def streams(self) -> Sequence[Stream]:
+        """See DeadLetterStore."""
+        ...
+
+    async def newest_dead_letters(self, stream: Stream, limit: int) -> Sequence[StoredDeadLetter]:
+        """Those with the highest numbers, the highest first. What is read for that is bounded,
+        however many there are."""
         ...
 
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from shared.notifications.ports import Forgotten, Herald, Memories, Observed, Source
+from shared.notifications.ports import (
+    Forgotten,
+    Herald,
+    Look,
+    Memories,
+    Observed,
+    Remembered,
+    Source,
+)
 from shared.notifications.telling import (
+    Key,
     Patience,
     Telling,
+    looks_from,
+    settled_until,
     tell_conditions,
     tell_ended,
     tell_events,
@@ -27,19 +38,49 @@ async def run(
     herald: Herald,
     patience: Patience,
 ) -> int:
-    """How many news were sent. A place that cannot be looked at hides no other."""
+    """How many news were sent. A place that cannot be looked at hides no other.
+
+    Each place is looked through from where the last look has left off.
+    """
     known = await memories.read()
-    now = known.read_at
-    since = now - patience.look_back
-    seen = [await _looked(name, source, since, now) for name, source in sources.items()]
-    found = [observed for observed in seen if observed is not None]
+    now, looks = known.read_at, known.looks
+    found: dict[str, Observed] = {}
+    for name, source in sources.items():
+        since = looks_from(looks[name].until if name in looks else None, now, patience)
+        if (observed := await _looked(name, source, since, now)) is not None:
+            found[name] = observed
+    tellings = _tellings(
+        list(found.values()), known, patience, all_asked=len(found) == len(sources)
+    )
+    told = await _all_sent(tellings, memories, herald)
+    for name, observed in found.items():
+        until = settled_until(observed.events, known.memories, told, now)
+        await _left_off(name, Look(until, looks[name].version if name in looks else None), memories)
+    return len(told)
+
+
+def _tellings(
+    found: Sequence[Observed], known: Remembered, patience: Patience, *, all_asked: bool
+) -> list[Telling]:
+    now, memories = known.read_at, known.memories
     events = [news for each in found for news in each.events]
-    tellings = tell_events(events, known.memories, now, patience)
     lasting = [news for each in found for news in each.conditions]
-    tellings += tell_conditions(lasting, known.memories, now, patience)
-    if len(found) == len(seen):  # what lasts is over only where everybody could be asked
-        tellings += tell_ended(lasting, known.memories, now, patience)
-    return await _all_sent(tellings, memories, herald)
+    tellings = tell_events(events, memories, now, patience)
+    tellings += tell_conditions(lasting, memories, now, patience)
+    if all_asked:  # what lasts is over only where everybody could be asked
+        unasked = [name for each in found for name in each.unasked]
+        tellings += tell_ended(lasting, memories, now, patience, unasked)
+    return tellings
+
+
+async def _left_off(source: str, look: Look, memories: Memories) -> None:
+    """What is not remembered is looked through again: told it is once all the same."""
+    try:
+        await memories.looked(source, look)
+    except Forgotten:
+        log.info("[looked_twice] %s: another instance looked at it too", source)
+    except Exception as error:
+        log.warning("[look_not_remembered] %s: %s: %s", source, type(error).__name__, error)
 
 
 async def _looked(name: str, source: Source, since: datetime, now: datetime) -> Observed | None:
@@ -50,14 +91,15 @@ async def _looked(name: str, source: Source, since: datetime, now: datetime) -> 
         return None
 
 
-async def _all_sent(tellings: Iterable[Telling], memories: Memories, herald: Herald) -> int:
-    """Where nobody answers in time the rest waits for the next look: the host ends, and starts
-    anew, what takes too long, and everything else with it."""
-    sent = 0
+async def _all_sent(tellings: Iterable[Telling], memories: Memories, herald: Herald) -> set[Key]:
+    """The keys of what was sent. Where nobody answers in time the rest waits for the next look:
+    the host ends, and starts anew, what takes too long, and everything else with it."""
+    sent: set[Key] = set()
     try:
         async with asyncio.timeout(SENDING_SECONDS_MAX):
             for telling in tellings:
-                sent += await _sent(telling, memories, herald)
+                if await _sent(telling, memories, herald):
+                    sent.add(telling.key)
     except TimeoutError:
         log.warning("[notifications_wait] not sent within %s s", SENDING_SECONDS_MAX)
     return sent

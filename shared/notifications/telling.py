@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -115,15 +115,42 @@ def tell_conditions(
 
 
 def tell_ended(
-    lasting: Iterable[News], known: Mapping[Key, Memory], now: datetime, patience: Patience
+    lasting: Iterable[News],
+    known: Mapping[Key, Memory],
+    now: datetime,
+    patience: Patience,
+    unasked: Sequence[str] = (),
 ) -> list[Telling]:
-    """Conditions that were told and are not among ``lasting`` any more."""
+    """Conditions that were told and are not among ``lasting`` any more, where all were asked."""
     present = _by_key(lasting)
     return [
         _over(key, memory, now)
         for key, memory in known.items()
-        if memory.lasting_since and key not in present and _may_speak(memory, now, patience.quiet)
+        if memory.lasting_since
+        and key not in present
+        and not any(key[1] == name or key[1].startswith(f"{name}/") for name in unasked)
+        and _may_speak(memory, now, patience.quiet)
     ]
+
+
+def looks_from(looked_until: datetime | None, now: datetime, patience: Patience) -> datetime:
+    """From when on a source is looked through: what is new since the last look, and what may have
+    been written late, but no further back than events are told."""
+    earliest = now - patience.look_back
+    return earliest if looked_until is None else max(earliest, looked_until - OVERLAP)
+
+
+def settled_until(
+    events: Iterable[News], known: Mapping[Key, Memory], told: Collection[Key], now: datetime
+) -> datetime:
+    """Now, or the time of the first event that is still to be told: it was held back by the quiet
+    time, or could not be sent, and must be found again."""
+    waiting = [
+        news.time
+        for news in events
+        if (key := (news.kind, news.subject)) not in told and _is_new(news, known.get(key, NEVER))
+    ]
+    return min([now, *waiting])
 
 
 def _by_key(lasting: Iterable[News]) -> dict[Key, News]:

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from typing import Any
 
 KEY_LENGTH_MAX = 400
@@ -105,6 +106,20 @@ def keys(trend: Trend) -> dict[str, str]:
     return {"PartitionKey": _key("|".join(parts)), "RowKey": _key(trend.date)}
 
 
+UNREADABLE = "unreadable"
+"""The verdict of a trend that stands in for a row that cannot be read; never written."""
+TEXTS = ("date", "event", "kind", "measurement", "verdict", "reason")
+NUMBERS = ("raw_sum", "adjusted_count", "adjusted_sum", "sampling_rate", "records")
+
+
+def unreadable_trend(row: Mapping[str, Any], error: Exception) -> Trend:
+    """The row by its keys, and why it cannot be read."""
+    reason = f"{type(error).__name__}: {error}"[:300]
+    place = f"{row['PartitionKey']}/{row['RowKey']}"
+    told = f"row {place!r} of table Trends cannot be read ({reason})"
+    return Trend(row["RowKey"], row["PartitionKey"], "", verdict=UNREADABLE, reason=told)
+
+
 def trend_of(row: Mapping[str, Any]) -> Trend:
     """Raises KeyError, TypeError or ValueError for a row that is none."""
     names = {name for name in Trend.__slots__ if name in row}
@@ -112,7 +127,18 @@ def trend_of(row: Mapping[str, Any]) -> Trend:
     found["dimensions"] = json.loads(row["dimensions"])
     found["warnings"] = tuple(json.loads(row["warnings"]))
     found["evidence"] = json.loads(row["evidence"])
-    return Trend(**found)
+    date.fromisoformat(found["date"])
+    return _checked(Trend(**found))
+
+
+def _checked(trend: Trend) -> Trend:
+    """Raises TypeError for a value that pages could do nothing with."""
+    kinds = {**dict.fromkeys(TEXTS, str), **dict.fromkeys(NUMBERS, float | int | None)}
+    kinds |= {"dimensions": dict, "evidence": dict}
+    for name, kind in kinds.items():
+        if not isinstance(value := getattr(trend, name), kind):
+            raise TypeError(f"{name} is a {type(value).__name__}")
+    return trend
 
 
 def _key(text: str) -> str:

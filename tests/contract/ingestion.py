@@ -21,12 +21,12 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.ingestion.ports import DeadLetterStore, IngestionStore
+from shared.ingestion.ports import DeadLetterStore, IngestionStore, NewestDeadLetters
 from tests.builders import NOW
 
 
-class Store(IngestionStore, DeadLetterStore, Protocol):
-    """One class serves both ports."""
+class Store(IngestionStore, DeadLetterStore, NewestDeadLetters, Protocol):
+    """One class serves all these ports."""
 
 
 def new_stream(partition_id: str = "0", hub: str = "hub") -> Stream:

@@ -203,7 +203,7 @@ async def test_what_makes_no_sense_is_said_before_anything_is_done(
         "ServiceBusConnection": hub,
         "EventHubConnection": hub,
     }
-    for key in values:
+    for key in (*values, "IngestionHandler"):
         monkeypatch.setenv(key, "")
         monkeypatch.delenv(key)
     file.write_text(json.dumps({"Values": values}), encoding="utf-8")

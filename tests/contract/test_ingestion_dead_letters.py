@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
 from shared.ingestion.errors import AccountingBroken, CommitRefused
 from shared.ingestion.model import DeadLetter, Effect, Gap, Stream
+from tests.builders import NOW
 from tests.contract.ingestion import Store, commit, effect, event, gap, letter, new_stream
 
 
@@ -125,3 +129,49 @@ async def test_gaps_come_by_number(store: Store) -> None:
     assert await store.gaps(stream, None, 9) == by_number
     assert await store.gaps(stream, None, 2) == by_number[:2]
     assert await store.gaps(stream, 0, 9) == by_number[1:]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        [],
+        [3],
+        list(range(0, 90)),
+        [0, 7, 10**6, 10**12, 10**12 + 900],  # far apart
+        [*range(0, 1500), 10**9],  # a crowd, long ago
+        [*range(10**9 - 1500, 10**9 + 1), 5],  # a crowd, just now
+    ],
+    ids=["none", "one", "few", "far apart", "crowd long ago", "crowd just now"],
+)
+async def test_the_newest_dead_letters_are_found_wherever_they_lie(
+    store: Store, written: list[int]
+) -> None:
+    stream, saved = new_stream(), None
+    newest = sorted(written, reverse=True)
+    last = max([*written, 10**9 + 5000])
+    for start in range(0, max(len(written), 1), 90):  # a table takes a hundred rows
+        part = [letter(n) for n in sorted(written)[start : start + 90]]
+        standing = await store.load(stream)
+        previous = standing.checkpoint
+        plan = commit(previous, last + start, dead_letters=part)
+        saved = await store.commit(stream, standing, plan)
+    assert saved is not None
+    for limit in (1, 50):
+        found = await store.newest_dead_letters(stream, limit)
+        assert [stored.letter.sequence for stored in found] == newest[:limit]
+        assert all(stored.stream == stream for stored in found)
+    for stored in found[:1]:
+        await store.remove(stored)  # they carry their version
+    assert await store.newest_dead_letters(new_stream(), 5) == []
+
+
+async def test_dead_letters_and_gaps_since_a_time(store: Store) -> None:
+    second = timedelta(seconds=1)
+    letters = [replace(letter(n), failed_at=NOW + n * second) for n in (1, 2, 3, 4)]
+    gaps = [replace(gap(10 * n, 10 * n), found_at=NOW + n * second) for n in (1, 2, 3)]
+    stream = await filled(store, letters, gaps)
+    since = NOW + 2 * second
+    found = await store.dead_letters(stream, None, 9, since)
+    assert [stored.letter.sequence for stored in found] == [2, 3, 4]
+    assert [s.letter.sequence for s in await store.dead_letters(stream, 2, 1, since)] == [3]
+    assert [each.first for each in await store.gaps(stream, None, 9, since)] == [20, 30]

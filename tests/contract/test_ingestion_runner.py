@@ -50,7 +50,7 @@ class Fleet:
     running: list[tuple[Runner, asyncio.Event, asyncio.Task[None]]] = field(default_factory=list)
 
     def start(self) -> Runner:
-        runner, stopping = Runner(handler_of), asyncio.Event()
+        runner, stopping = Runner(), asyncio.Event()
         task = asyncio.create_task(serve(runner.processor, stopping, 0.2))
         self.running.append((runner, stopping, task))
         return runner
@@ -99,6 +99,7 @@ async def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
             "EventHubConnection": stand_in.connection_string,
             "ServiceBusConnection": stand_in.connection_string,
             "IngestionDatabaseUrl": f"sqlite:///{tmp_path}/ingestion.db",
+            "IngestionHandler": f"{__name__}:handler_of",
         }
         for name, value in environ.items():
             monkeypatch.setenv(name, value)

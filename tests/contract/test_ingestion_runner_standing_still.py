@@ -26,7 +26,7 @@ from shared.ingestion.flows.settle import side_by_side
 from shared.ingestion.flows.tail import TailWatch
 from shared.ingestion.model import Event
 from shared.wiring_runner import Runner
-from tests.contract.test_ingestion_runner import NO_STORAGE, handler_of
+from tests.contract.test_ingestion_runner import NO_STORAGE
 from tests.local.polling import POLL_SECONDS, until
 from tests.unit.test_settings import SINGLE
 
@@ -49,6 +49,7 @@ async def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
             "EventHubConnection": stand_in.connection_string,
             "ServiceBusConnection": stand_in.connection_string,
             "IngestionDatabaseUrl": f"sqlite:///{tmp_path}/ingestion.db",
+            "IngestionHandler": f"{__name__}:handler_of",
             "BalancingSeconds": "0.5",
             "OwnershipRenewSeconds": "2",
             "OwnershipExpireSeconds": "6",
@@ -62,7 +63,7 @@ async def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 @asynccontextmanager
 async def running(tail_seconds: float = 60) -> AsyncIterator[Runner]:
-    runner, stopping = Runner(handler_of, tail_seconds), asyncio.Event()
+    runner, stopping = Runner(tail_seconds), asyncio.Event()
     task = asyncio.create_task(runner.run(stopping))
     yield runner
     stopping.set()

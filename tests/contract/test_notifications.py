@@ -13,7 +13,7 @@ from shared.adapters.notifications_memory import MemoryMemories
 from shared.adapters.notifications_table import TableMemories
 from shared.connections import StorageConnection
 from shared.news import Kind, News
-from shared.notifications.ports import Forgotten, Memories
+from shared.notifications.ports import Forgotten, Look, Memories
 from shared.notifications.telling import Memory, Telling
 from tests.builders import NOW
 
@@ -53,3 +53,21 @@ async def test_what_is_remembered_is_read_back_and_written_over_one_version_only
         await memories.remember(telling(subject, first))
     now = (await memories.read()).memories[Kind.SOURCE_STALE, subject]
     assert replace(now, version=None) == replace(over, version=None)
+
+
+async def test_how_far_a_source_was_looked_through_is_written_over_one_version_only(
+    memories: Memories,
+) -> None:
+    source, first = f"dead letters {NOW}", Look(NOW + timedelta(seconds=0.25))
+    assert source not in (await memories.read()).looks
+    await memories.looked(source, first)
+    kept = (await memories.read()).looks[source]
+    assert kept.until == first.until
+    later = replace(kept, until=NOW + timedelta(minutes=1))
+    await memories.looked(source, later)
+    for stale in (later, first):
+        with pytest.raises(Forgotten):
+            await memories.looked(source, stale)
+    known = await memories.read()
+    assert known.looks[source].until == later.until
+    assert source not in {subject for _, subject in known.memories}

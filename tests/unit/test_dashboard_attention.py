@@ -132,5 +132,6 @@ def test_a_source_that_has_fallen_silent_is_said() -> None:
     old = replace(silent.histories["backlog"], samples=(sample(1, 3600),))
     quiet = card(resource(), replace(silent, histories={**silent.histories, "backlog": old}))
     (item,) = attention([quiet], {})
-    assert item["what"] == "plan-1: backlog: no sample for a while"
+    said = "plan-1: backlog: no sample for a while. Nothing is scaled in meanwhile."
+    assert item["what"] == said
     assert ago(3600) == old.samples[0].time

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from shared.adapters.memory import MemoryStateStore
 from shared.adapters.table_rows import (
+    RowUnreadable,
     log_row,
     override_of,
     profile_of,
@@ -321,18 +322,19 @@ def test_a_floor_that_no_plan_can_have_pauses_the_resource(number: object) -> No
 
 
 @given(values.map(json.dumps) | texts)
-def test_samples_that_no_row_should_hold_are_missing(text: str) -> None:
+def test_samples_that_no_row_should_hold_are_missing_or_the_row_is_refused(text: str) -> None:
     row = {**state_row("plan-1", "metric|backlog", state([1]).histories["backlog"])}
     row["samples_0"] = text
-    for kept in state_of([row]).histories["backlog"].samples:
-        assert 0 <= kept.value <= 1e15
+    with suppress(RowUnreadable):
+        (loaded, _) = state_of([row])
+        assert all(0 <= kept.value <= 1e15 for kept in loaded.histories["backlog"].samples)
 
 
 def test_a_sample_of_an_older_version_that_is_too_large_is_missing_and_the_others_stand() -> None:
     history = state([1, 2]).histories["backlog"]
     row = state_row("plan-1", "metric|backlog", history)
     row["samples_0"] = row["samples_0"].replace(",1]", ",1e200]")
-    assert state_of([row]).histories["backlog"].samples == (sample(2),)
+    assert state_of([row])[0].histories["backlog"].samples == (sample(2),)
 
 
 def test_check_names_what_it_refuses() -> None:

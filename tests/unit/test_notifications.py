@@ -335,9 +335,9 @@ async def test_a_day_at_the_maximum_is_seen_however_many_lines_it_has() -> None:
             sent = Metric("plan-1", name, MetricValue(clock["now"], value))
             await scaling_logic.run(sent, {"plan-1": workers}, store)
     now = clock["now"]
-    _, lasting = await resource_news.run([workers], store, now - 80 * MINUTE, now, 1430)
+    _, lasting, _ = await resource_news.run([workers], store, now - 80 * MINUTE, now, 1430)
     assert [news.kind for news in lasting] == ["at.maximum"]
-    _, lasting = await resource_news.run([workers], store, now - 80 * MINUTE, now, 1431)
+    _, lasting, _ = await resource_news.run([workers], store, now - 80 * MINUTE, now, 1431)
     assert lasting == []
 
 
@@ -350,7 +350,7 @@ async def test_a_source_without_samples_is_told_and_poison_without_a_resource_to
         await scaling_logic.run(sent, {"plan-1": workers}, store)
     await store.record(LogEntry("!poison", NOW, EntryKind.POISON, "p-1", "not JSON"))
     later = NOW + 10 * MINUTE
-    happened, lasting = await resource_news.run([workers], store, NOW, later, 30)
+    happened, lasting, _ = await resource_news.run([workers], store, NOW, later, 30)
     assert [(news.kind, news.subject) for news in happened] == [("message.poison", "!poison")]
     assert [(news.kind, news.subject) for news in lasting] == [
         ("source.stale", "plan-1/capacity"),
@@ -372,7 +372,7 @@ async def test_dead_letters_since_a_time_are_told() -> None:
     store = MemoryIngestionStore(lambda: NOW)
     stream = Stream("bus", "metrics", "$Default", "2")
     letters = tuple(
-        DeadLetter(n, str(n), NOW, NOW - n * MINUTE, FailureKind.POISON, f"bad {n}")
+        DeadLetter(n, str(n), NOW, NOW - 20 * n * MINUTE, FailureKind.POISON, f"bad {n}")
         for n in range(3)
     )
     checkpoint = Checkpoint(0, 2, "2", NOW, txid="t")

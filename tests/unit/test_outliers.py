@@ -116,12 +116,12 @@ LEARNED = Learned(7, Lessons(3, 4.0, -80.5, 1600.25), Lessons(1.98, 2), 2, 3.5, 
 
 def read_back(**changes: Any) -> Learned:
     row = {**state_row("plan-1", "learned", LEARNED), **changes}
-    return state_of([row]).learned
+    return state_of([row])[0].learned
 
 
 def test_what_was_learned_is_read_back() -> None:
     kept = replace(LEARNED, work=replace(SOUND, recent=((120.0, 3.0),)))
-    assert state_of([state_row("plan-1", "learned", kept)]).learned == kept
+    assert state_of([state_row("plan-1", "learned", kept)])[0].learned == kept
 
 
 @pytest.mark.parametrize("wrong", ["Infinity", "-Infinity", "NaN", '"5"', "null", "true", "[]"])
@@ -138,7 +138,7 @@ def test_a_row_of_a_version_that_knew_no_recent_observations_is_read() -> None:
     row = state_row("plan-1", "learned", LEARNED)
     assert "recent" not in row["work"] + row["out"] + row["into"]
     del row["recent"]
-    assert state_of([row]).learned == LEARNED
+    assert state_of([row])[0].learned == LEARNED
 
 
 json_values = st.recursive(
@@ -159,7 +159,7 @@ def test_whatever_stands_in_the_row_it_is_read_and_can_be_reckoned_with(
     learned = read_back(**changes)
     rate = known_service(Service(), learned).rate_per_instance_minute
     assert rate is None or 0 < rate < math.inf
-    assert state_of([state_row("plan-1", "learned", learned)]).learned == learned
+    assert state_of([state_row("plan-1", "learned", learned)])[0].learned == learned
 
 
 def test_a_rate_beyond_all_numbers_is_not_believed() -> None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.autoscaling.actions import ActionTiming, entry, fail
-from shared.autoscaling.errors import BadMessage
+from shared.autoscaling.errors import BadMessage, StateUnreadable
 from shared.autoscaling.flows.declared import check_metric_name, find
 from shared.autoscaling.flows.races import until_won
+from shared.autoscaling.flows.store_time import store_time
 from shared.autoscaling.flows.telling import tell
 from shared.autoscaling.messages import all_refused, decode_action, decode_samples, named_resource
 from shared.autoscaling.model import EntryKind, LogEntry, Resource, ScaleAction
@@ -19,7 +20,8 @@ from shared.autoscaling.samples import merge
 
 log = logging.getLogger(__name__)
 
-HOUR = timedelta(hours=1)
+STEP = timedelta(minutes=4)
+"""Lines are looked for by their time: who tells the news looks back by five minutes."""
 UNATTRIBUTED = "!poison"
 """Where the log keeps messages that no declared resource can be named for."""
 
@@ -47,7 +49,7 @@ async def run_metric(
     try:
         await _find_fault(message, resources, store)
         reason = UNEXPLAINED
-    except BadMessage as error:
+    except (BadMessage, StateUnreadable) as error:
         reason = str(error)
     await _record(message, reason, resources, store)
 
@@ -63,6 +65,11 @@ async def run_action(
         action = decode_action(message.body)
         resource = find(resources, action.resource_name)
     except BadMessage as error:
+        await _record(message, str(error), resources, store)
+        return
+    try:
+        await store.load(resource.name)
+    except StateUnreadable as error:  # nobody can say what order waits; the reconciler says so too
         await _record(message, str(error), resources, store)
         return
     await _record(message, UNEXPLAINED, resources, store)
@@ -103,12 +110,12 @@ async def _free(
 
 
 def _line_time(inserted_at: datetime, now: datetime) -> datetime:
-    """The time of arrival, or so many hours after it that it is less than an hour ago.
+    """The time of arrival, or so many steps after it that it is less than a step ago.
 
     A message may have waited while the app stood still: nobody would look for its line that far
-    back. Whoever writes it twice writes it at the same time, unless an hour has passed.
+    back. Who writes it twice within a step writes it once.
     """
-    return inserted_at + max((now - inserted_at) // HOUR, 0) * HOUR
+    return inserted_at + max((now - inserted_at) // STEP, 0) * STEP
 
 
 async def _record(
@@ -116,7 +123,7 @@ async def _record(
 ) -> None:
     named = named_resource(message.body)
     resource_name = named if named is not None and named in resources else UNATTRIBUTED
-    now = (await store.load(resource_name)).read_at
+    now = await store_time(resource_name, store)
     await store.record(
         LogEntry(
             resource_name=resource_name,

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from shared.autoscaling.flows.poison import UNATTRIBUTED
+from shared.autoscaling.flows.store_time import store_time
 from shared.autoscaling.flows.telling import tell
 from shared.autoscaling.ports import StateStore
 
@@ -50,7 +51,7 @@ async def _prune(
 ) -> None:
     async with free:
         try:
-            now = (await store.load(name)).read_at
+            now = await store_time(name, store)
             counts.append(await store.prune_log(name, now - timedelta(days=days)))
         except Exception as error:
             told = f"old log entries stay until next time: {type(error).__name__}: {error}"

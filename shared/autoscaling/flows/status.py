@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shared.autoscaling import presenting
+from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.model import Resource
 from shared.autoscaling.ports import StateStore
 
@@ -15,11 +16,19 @@ LINES_MAX = 1000
 
 
 async def run(resources: Iterable[Resource], store: StateStore) -> list[dict[str, Any]]:
-    """One line a resource."""
-    return await asyncio.gather(*(one(resource, store) for resource in resources))
+    """One line a resource; of one whose state cannot be read ``name`` and ``error``."""
+    return await asyncio.gather(*(_one_or_error(resource, store) for resource in resources))
+
+
+async def _one_or_error(resource: Resource, store: StateStore) -> dict[str, Any]:
+    try:
+        return await one(resource, store)
+    except StateUnreadable as error:
+        return {"name": resource.name, "error": str(error)}
 
 
 async def one(resource: Resource, store: StateStore) -> dict[str, Any]:
+    """Raises StateUnreadable."""
     snapshot = await store.load(resource.name)
     newest = await store.log(resource.name, 1)
     return presenting.status(resource, snapshot, newest[0] if newest else None)

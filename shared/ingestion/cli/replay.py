@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from shared import wiring_ingestion
+from shared import wiring_ingestion_state as state
 from shared.command_line import Misused
 from shared.ingestion.accounting import Writer
 from shared.ingestion.cli import words
@@ -16,8 +17,9 @@ from shared.ingestion.flows.replay import Replayed, Stretch, replay, side_stream
 
 TOLD = (
     "Handles a stretch of a partition again. What becomes of it is accounted for under NAME, apart "
-    "from the stream itself, whose checkpoint, effects and dead letters stay as they are. The same "
-    "NAME goes on where it stopped. Without --send no message leaves."
+    "from the stream itself, whose checkpoint, effects and dead letters stay as they are, and so "
+    "do tables of your own. The same NAME goes on where it stopped. Without --send no message "
+    "leaves."
 )
 
 
@@ -49,7 +51,7 @@ async def main(options: argparse.Namespace) -> Any:
         raise Misused(str(error)) from error
     handle = wiring_ingestion.handler(stream)  # of the stream itself: the ids are those of it
     line = wiring_ingestion.line_of(stream, Writer(f"replay {options.into}"), handle)
-    consumer = replace(line.consumer, stream=side)
+    consumer = replace(line.consumer, stream=side, store=state.store_alone())
     if not options.send:
         consumer = replace(consumer, handle=silent(handle))
     stretch = Stretch(options.from_sequence, options.from_time, options.to_sequence)

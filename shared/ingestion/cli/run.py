@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib
 import logging
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-from shared import wiring_ingestion
+from shared import settings, wiring_ingestion
 from shared.settings import SettingsError
-from shared.settings_ingestion import EVENT_HUB
-from shared.wiring_runner import HandlerOf, Runner
+from shared.settings_ingestion import EVENT_HUB, HANDLER
+from shared.wiring_runner import Runner
 
 
 def add(commands: Any) -> None:
@@ -22,8 +21,8 @@ def add(commands: Any) -> None:
     run.add_argument(
         "--handler",
         metavar="MODULE:NAME",
-        help="what handles events instead of the app's own handler: a function that takes a "
-        "Stream and gives an async function from Event to Effect",
+        help="what handles events, instead of the setting IngestionHandler: a Handling, or a "
+        "function that takes a Stream and gives an async function from Event to Effect",
     )
     run.set_defaults(run=main)
 
@@ -39,9 +38,11 @@ async def main(options: argparse.Namespace) -> None:
     """Until a signal comes. Raises SettingsError."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("azure").setLevel(logging.ERROR)  # what failed is told by the runner
+    if options.handler:
+        _override(options.handler)
     if wiring_ingestion.settings().hub is None:
         raise SettingsError([f"{EVENT_HUB} = '': must be set to read events"])
-    runner = Runner(_handler(options.handler))
+    runner = Runner()
     stopping = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
@@ -50,13 +51,8 @@ async def main(options: argparse.Namespace) -> None:
     logging.info("[stopped] %s", runner.name)
 
 
-def _handler(name: str | None) -> HandlerOf:
-    if name is None:
-        return wiring_ingestion.handler
-    module, _, function = name.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: HandlerOf = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingsError([f"--handler {name}: {type(error).__name__}: {error}"]) from error
-    return found
+def _override(handler: str) -> None:
+    """The option is the setting, for this process."""
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
+    settings.override(HANDLER, handler)

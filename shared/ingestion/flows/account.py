@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from shared.ingestion.model import Checkpoint, Gap, Stream
 from shared.ingestion.ports import DeadLetterStore, IngestionStore
@@ -30,11 +31,14 @@ async def run(store: IngestionStore, letters: DeadLetterStore) -> list[StreamAcc
     ]
 
 
-async def all_gaps(letters: DeadLetterStore, stream: Stream) -> list[Gap]:
-    """All of a stream: few, and one that was found just now may begin a long way back."""
+async def all_gaps(
+    letters: DeadLetterStore, stream: Stream, found_since: datetime | None = None
+) -> list[Gap]:
+    """All of a stream, or those found since: one that was found just now may begin long ago."""
     found = list[Gap]()
     for _ in range(PAGES_MAX):
-        page = await letters.gaps(stream, found[-1].first if found else None, PAGE_GAPS)
+        after = found[-1].first if found else None
+        page = await letters.gaps(stream, after, PAGE_GAPS, found_since)
         found += page
         if len(page) < PAGE_GAPS:
             break

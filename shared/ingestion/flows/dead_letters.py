@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.ingestion.errors import NotThere
 from shared.ingestion.model import DeadLetter, Event, FailureKind, Stream
-from shared.ingestion.ports import DeadLetterStore, HubReader, IngestionStore, StoredDeadLetter
+from shared.ingestion.ports import (
+    DeadLetterStore,
+    HubReader,
+    IngestionStore,
+    NewestDeadLetters,
+    StoredDeadLetter,
+)
 from shared.ingestion.survey import Span
 
 PAGE = 100
+STREAMS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,19 @@ async def find(
         if len(found) == limit:
             break
     return found
+
+
+async def newest(store: NewestDeadLetters, limit: int) -> Sequence[StoredDeadLetter]:
+    """Those that failed last, the newest first, of all streams."""
+    free = asyncio.Semaphore(STREAMS_AT_ONCE)
+
+    async def of(stream: Stream) -> Sequence[StoredDeadLetter]:
+        async with free:
+            return await store.newest_dead_letters(stream, limit)
+
+    pages = await asyncio.gather(*(of(stream) for stream in await store.streams()))
+    found = [stored for page in pages for stored in page]
+    return sorted(found, key=lambda stored: stored.letter.failed_at, reverse=True)[:limit]
 
 
 async def older_than(store: IngestionStore, stream: Stream, age: timedelta) -> datetime:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.flows.account import all_gaps
 from shared.ingestion.model import DeadLetter, Gap, Stream
 from shared.ingestion.ports import DeadLetterStore, IngestionStore
@@ -12,27 +13,35 @@ from shared.news import Kind, News, Severity
 EVENTS_BACK = 100_000
 """So many events before the checkpoint are looked through: a partition takes in a thousand a second
 and is looked at once a minute."""
+BATCH_TIME_MAX = timedelta(minutes=30)
+"""Failures and gaps carry the time at which their batch began: they are written that much later."""
 PAGE_LETTERS = 1000
 PAGES_MAX = 10
 """Of one partition; who has more failures than that has been told of the first ones."""
 
 
 async def run(store: IngestionStore, letters: DeadLetterStore, since: datetime) -> list[News]:
-    """One for each dead letter and each gap since then."""
-    found = list[News]()
+    """One for each dead letter and each gap since then, or written since then by a batch that had
+    begun before."""
+    found, begun = list[News](), since - BATCH_TIME_MAX
     for stream in await letters.streams():
-        checkpoint = (await store.load(stream)).checkpoint
-        after = None if checkpoint is None else checkpoint.sequence - EVENTS_BACK
+        after = await _looked_from(stream, store)
         for _ in range(PAGES_MAX):
-            page = [s.letter for s in await letters.dead_letters(stream, after, PAGE_LETTERS)]
-            found += [_told(stream, letter) for letter in page if letter.failed_at >= since]
+            page = await letters.dead_letters(stream, after, PAGE_LETTERS, begun)
+            found += [_told(stream, stored.letter) for stored in page]
             if len(page) < PAGE_LETTERS:
                 break
-            after = page[-1].sequence
-        found += [
-            _gone(stream, gap) for gap in await all_gaps(letters, stream) if gap.found_at >= since
-        ]
+            after = page[-1].letter.sequence
+        found += [_gone(stream, gap) for gap in await all_gaps(letters, stream, begun)]
     return found
+
+
+async def _looked_from(stream: Stream, store: IngestionStore) -> int | None:
+    try:
+        checkpoint = (await store.load(stream)).checkpoint
+    except RowUnreadable:  # its partition is held, and says why
+        return None
+    return None if checkpoint is None else checkpoint.sequence - EVENTS_BACK
 
 
 def _gone(stream: Stream, gap: Gap) -> News:

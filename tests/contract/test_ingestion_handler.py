@@ -1,0 +1,322 @@
+"""A handler of the user's own, and tables of the user's own in the transaction of its events.
+
+The example's totals are checked against the checkpoint: through the trigger, with faults at each
+commit, and through processes of ``run --handler``, of which one is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from azure.eventhub import EventData
+from azure.eventhub.aio import EventHubProducerClient
+from sqlalchemy import Column, MetaData, String, Table, delete, func, select
+from sqlalchemy.exc import OperationalError
+
+from examples.device_totals import add_totals, handle, handling, own, totals
+from local.amqp import AmqpStandIn
+from local.amqp.model.properties import HubProperties
+from shared import settings, wiring, wiring_checks, wiring_ingestion
+from shared import wiring_ingestion_state as state
+from shared.adapters.ingestion_memory import MemoryHubReader
+from shared.adapters.ingestion_sql_schema import checkpoints
+from shared.adapters.sql import Sql
+from shared.command_line import DONE
+from shared.ingestion.__main__ import main
+from shared.ingestion.errors import IngestionError
+from shared.ingestion.handling import Handling
+from shared.ingestion.model import Stream
+from shared.settings import SettingsError
+from tests.bindings.test_ingestion_functions import ENVIRON, batch, imported
+from tests.builders import resource
+from tests.contract.test_device_totals import exact, read_totals, readings
+from tests.local.polling import POLL_SECONDS
+from tests.unit.test_settings import SINGLE
+
+ROOT = Path(__file__).parents[2]
+NAME = "examples.device_totals:handling"
+NO_STORAGE = (
+    "DefaultEndpointsProtocol=http;AccountName=gone;AccountKey=a2V5;"
+    "QueueEndpoint=http://127.0.0.1:1/gone;TableEndpoint=http://127.0.0.1:1/gone"
+)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/totals.db"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+# --- through the trigger ----------------------------------------------------------------------
+
+
+class Died(Exception):
+    """The process is gone: before the commit, or right after it."""
+
+
+class App:
+    """function_app with the example as its handler, on a database whose commits may fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, url: str, seed: int = 0) -> None:
+        self.hub_name = f"devices-{uuid.uuid4().hex[:8]}"
+        monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
+        environ = {"EventHubName": self.hub_name, "IngestionDatabaseUrl": url}
+        environ |= {"IngestionHandler": NAME, "BreakerFailures": "0", "EffectsKeptDays": "0"}
+        self.module: ModuleType = imported(monkeypatch, {**ENVIRON, **environ})
+        self.hub = MemoryHubReader(ids=("3",))
+        monkeypatch.setattr(wiring_ingestion, "hub", cache(lambda: self.hub))
+        self.events = readings(300)
+        self.hub.add(self.stream, *self.events)
+        self.random, self.struck, self.active = random.Random(seed), Counter[str](), False
+        dialect = state.database().engine.dialect
+        commit = dialect.do_commit
+
+        def do_commit(connection: Any) -> None:
+            self.strike("death before the commit", Died())
+            commit(connection)
+            self.strike("death after the commit", Died())
+            self.strike("lost reply", OperationalError("COMMIT", None, ConnectionError("lost")))
+
+        dialect.do_commit = do_commit  # type: ignore[method-assign, assignment]
+
+    @property
+    def stream(self) -> Stream:
+        return Stream("shop.servicebus.windows.net", self.hub_name, "$Default", "3")
+
+    def strike(self, name: str, error: Exception) -> None:
+        if self.active and self.random.random() < 0.12:
+            self.struck[name] += 1
+            raise error
+
+    async def deliver(self, first: int, end: int) -> None:
+        bodies = [event.body for event in self.events[first:end]]
+        await self.module.metric_ingest(batch(*bodies, first=first))
+
+    async def checkpoint(self) -> int:
+        found = (await state.store().load(self.stream)).checkpoint
+        return found.sequence if found else -1
+
+
+@pytest.fixture
+async def app(monkeypatch: pytest.MonkeyPatch, url: str) -> AsyncIterator[App]:
+    await wiring.close()
+    app = App(monkeypatch, url)
+    await state.database().write(lambda c: c.execute(delete(totals)))
+    yield app
+    monkeypatch.undo()
+    await wiring.close()
+    sys.modules.pop("function_app", None)
+
+
+async def test_by_the_trigger_totals_and_checkpoint_are_committed_together_or_not_at_all(
+    app: App,
+) -> None:
+    position = 0
+    for _ in range(60):
+        app.active = True
+        with suppress(Died, IngestionError, OperationalError):
+            await app.deliver(position, position + 20)
+        app.active = False
+        accounted_for = app.events[: await app.checkpoint() + 1]
+        assert await read_totals(state.database()) == exact(accounted_for)
+        if app.random.random() < 0.5:  # another process, which remembers nothing
+            wiring_ingestion.line.cache_clear()
+        position = min(max(position + app.random.randint(-10, 30), 0), 280)
+    assert set(app.struck) == {"death before the commit", "death after the commit", "lost reply"}
+    await app.deliver(280, 300)  # what was skipped is read back
+    assert await app.checkpoint() == 299
+    assert await read_totals(state.database()) == exact(app.events)
+
+
+async def test_what_its_tables_refuse_holds_the_partition_and_leaves_nothing(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(connection: Any, stream: Stream, effects: Any) -> None:
+        add_totals(connection, stream, effects)
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("examples.device_totals.handling", Handling(lambda _s: handle, refuse, own))
+    state.handling.cache_clear()
+    state.store.cache_clear()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await app.deliver(0, 20)
+    assert await app.checkpoint() == -1
+    assert await read_totals(state.database()) == {}
+
+
+async def test_a_dead_letter_put_in_again_by_the_trigger_counts_once(app: App) -> None:
+    app.events[1] = app.events[1].__class__(1, "1", app.events[1].enqueued_at, b"not json")
+    await app.deliver(0, 3)
+    assert await read_totals(state.database()) == exact([app.events[0], app.events[2]])
+    app.hub.events[app.stream].clear()
+    (stored,) = await state.store().dead_letters(app.stream, None, 9)
+    outcome = await wiring_ingestion.redriver().run([stored])
+    assert "JSONDecodeError" in outcome.failed[0][1], "by the user's own handler"
+    effect = await handle(readings(2)[1])
+    await state.store().redrive(stored, effect)
+    with pytest.raises(IngestionError):
+        await state.store().redrive(stored, effect)
+    assert (await read_totals(state.database()))["d-1"] == (1, 1)
+
+
+# --- through run --handler --------------------------------------------------------------------
+
+
+class Processes:
+    """``run --handler`` against a hub on this machine."""
+
+    def __init__(self, stand_in: AmqpStandIn, url: str, log: Path) -> None:
+        self.stand_in = stand_in
+        self.hub_name = f"devices-{uuid.uuid4().hex[:8]}"
+        stand_in.broker.declare_hub(
+            self.hub_name,
+            HubProperties(partition_count=1, consumer_groups=("$Default", "readback")),
+        )
+        self.environ = {
+            **SINGLE,
+            "AzureWebJobsStorage": NO_STORAGE,
+            "ServiceBusConnection": stand_in.connection_string,
+            "EventHubConnection": stand_in.connection_string,
+            "EventHubName": self.hub_name,
+            "IngestionDatabaseUrl": url,
+            "OwnershipRenewSeconds": "0.2",
+            "OwnershipExpireSeconds": "1.5",
+            "BalancingSeconds": "0.2",
+        }
+        self.sql = Sql(url, own)
+        self.log = log
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "shared.ingestion", "run", "--handler", NAME]
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                command, env={**os.environ, **self.environ}, cwd=ROOT, stderr=log
+            )
+        self.running.append(process)
+        return process
+
+    async def send(self, count: int) -> None:
+        producer = EventHubProducerClient.from_connection_string(
+            self.stand_in.connection_string, eventhub_name=self.hub_name
+        )
+        async with producer:
+            events = readings(count)
+            for first in range(0, count, 100):
+                sent = await producer.create_batch(partition_id="0")
+                for event in events[first : first + 100]:
+                    sent.add(EventData(event.body))
+                await producer.send_batch(sent)
+
+    async def total(self) -> int:
+        query = select(func.coalesce(func.sum(totals.c.events), 0))
+        return int(await self.sql.read(lambda c: c.execute(query).scalar_one()))
+
+    async def counted(self, count: int) -> None:
+        async with asyncio.timeout(60):
+            while await self.total() < count:
+                assert self.running[-1].poll() is None, self.log.read_text()
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def checkpoint(self) -> int:
+        query = select(checkpoints.c.sequence).where(checkpoints.c.hub == self.hub_name)
+        query = query.where(~checkpoints.c.consumer_group.contains("~"))
+        return int(await self.sql.read(lambda c: c.execute(query).scalar_one()))
+
+
+@pytest.fixture
+async def processes(url: str, tmp_path: Path) -> AsyncIterator[Processes]:
+    async with AmqpStandIn() as stand_in:
+        found = Processes(stand_in, url, tmp_path / "run.log")
+        await found.sql.write(lambda c: c.execute(delete(totals)))
+        yield found
+        for process in found.running:
+            process.kill()
+            process.wait()
+        await found.sql.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_by_run_with_a_handler_totals_are_exact_though_a_process_is_killed(
+    processes: Processes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, killed = 1000, processes.start()
+    await processes.send(count)
+    await processes.counted(1)
+    killed.kill()  # with events in work
+    killed.wait()
+    last = processes.start()
+    await processes.counted(count)
+    assert await read_totals(processes.sql) == exact(readings(count))
+    assert await processes.checkpoint() == count - 1
+    last.terminate()
+    assert await asyncio.to_thread(last.wait, 30) == 0
+    for name, value in {**processes.environ, "IngestionHandler": NAME}.items():
+        monkeypatch.setenv(name, value)
+    replay = ["replay", "0", "--into", "look", "--from-sequence", "0"]
+    assert await asyncio.to_thread(main, replay) == DONE, capsys.readouterr().err
+    assert f"{count} effects" in capsys.readouterr().out
+    assert await read_totals(processes.sql) == exact(readings(count)), "a replay changes none"
+
+
+# --- what is refused at start -----------------------------------------------------------------
+
+SOUND = Handling(lambda _stream: handle)
+NO_FUNCTION = Handling(lambda _stream: handle, take_part="add")  # type: ignore[arg-type]
+NO_TABLES = Handling(lambda _stream: handle, add_totals, ["DeviceTotal"])
+CLASHING = Handling(lambda _stream: handle, tables=MetaData())
+Table("eventhubdeadletter", CLASHING.tables, Column("id", String(9), primary_key=True))
+NUMBER = 5
+HERE = __name__
+
+
+@pytest.mark.parametrize(
+    ("name", "database", "said"),
+    [
+        ("nonsense", "", "must be a name such as my_events:handling"),
+        ("nowhere.at_all:x", "", "ModuleNotFoundError: No module named 'nowhere'"),
+        (f"{HERE}:nothing", "", "AttributeError: "),
+        (f"{HERE}:NUMBER", "", "it is a int: a Handling, or a function that takes a Stream"),
+        (f"{HERE}:NO_FUNCTION", "sqlite://", "take_part is a str: a function is needed"),
+        (f"{HERE}:NO_TABLES", "sqlite://", "tables is a list: a MetaData of SQLAlchemy"),
+        (NAME, "", "its own tables are written in the transaction of a database: set Ingest"),
+        (f"{HERE}:CLASHING", "sqlite://", "table eventhubdeadletter is one of the app's own"),
+    ],
+)
+def test_a_handler_that_cannot_be_used_stops_the_app_at_start(
+    name: str, database: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environ = {**ENVIRON, "IngestionHandler": name, "IngestionDatabaseUrl": database}
+    for key, value in environ.items():
+        monkeypatch.setenv(key, value)
+    wiring_checks.checked.cache_clear()
+    with pytest.raises(SettingsError) as refused:
+        wiring.settings()
+    (problem,) = [each for each in refused.value.problems if "IngestionHandler" in each]
+    assert problem.startswith(f"IngestionHandler = {name!r}: ")
+    assert said in problem
+    wiring_checks.checked.cache_clear()
+
+
+def test_a_handler_without_tables_needs_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in {**ENVIRON, "IngestionHandler": f"{HERE}:SOUND"}.items():
+        monkeypatch.setenv(key, value)
+    loaded = settings.load()
+    assert wiring_checks.handling(loaded) is SOUND
+    assert handling.needs_database
