@@ -36,10 +36,6 @@ class HalfOpenProxy:
     def swallow(self) -> None:
         self._swallows = True
 
-    def restore(self) -> None:
-        """For new connections; bytes that were swallowed are lost to the old ones."""
-        self._swallows = False
-
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, HOST, 0)
         return self
