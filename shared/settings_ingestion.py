@@ -62,6 +62,8 @@ class IngestionSettings:
     tail_schedule: str
     database_url: str = field(repr=False)
     """Empty: Table Storage keeps what became of events."""
+    outage_errors: tuple[str, ...]
+    """Dotted names of exception classes that mean an outage of what events are handled with."""
     effects_kept: timedelta | None
     """None: for ever."""
     balancing: BalancingSettings
@@ -80,6 +82,7 @@ def read_ingestion(reader: Reader) -> IngestionSettings:
         read_back_consumer_group=reader.text("EventHubReadBackConsumerGroup"),
         tail_schedule=reader.schedule("IngestTailSchedule"),
         database_url=_database_url(reader, "IngestionDatabaseUrl"),
+        outage_errors=_dotted_names(reader, "OutageErrors"),
         effects_kept=_kept(reader, "EffectsKeptDays"),
         balancing=_balancing(reader),
         breaker=_breaker(reader),
@@ -101,6 +104,21 @@ def _database_url(reader: Reader, key: str) -> str:
             f"{key}: SQLAlchemy is not installed: add `-r requirements-sql.txt` to requirements.txt"
         )
     return url
+
+
+def _dotted_names(reader: Reader, key: str) -> tuple[str, ...]:
+    names = [part.strip() for part in reader.text(key).split(",") if part.strip()]
+    wrong = [name for name in names if "." not in name or not _is_dotted(name)]
+    reader.problems += [
+        f"{key} = {name!r}: must be a module and a class with dots between them, such as "
+        "my_handler.GatewayGone"
+        for name in wrong
+    ]
+    return tuple(name for name in names if name not in wrong)
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def _kept(reader: Reader, key: str) -> timedelta | None:

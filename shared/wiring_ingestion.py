@@ -9,7 +9,7 @@ from functools import cache, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from shared import wiring
+from shared import wiring, wiring_checks
 from shared import wiring_ingestion_state as state
 from shared.autoscaling.model import AzureMonitorMetric, HubMetric, Resource
 from shared.connections import EventHubConnection
@@ -87,6 +87,7 @@ def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
         retry=retry(),
         together=side_by_side(LANES_MAX),
         new_txid=partial(token_hex, 16),
+        outages=wiring_checks.outages(wiring.settings()),
     )
     return Line(consumer, guard(), sender(), time.perf_counter)
 
@@ -150,7 +151,9 @@ def sender() -> StorageQueueSender:
 
 def redriver() -> Redriver:
     """Puts dead letters into the pipeline again."""
-    return Redriver(state.store(), hub(), handler, retry())
+    return Redriver(
+        state.store(), hub(), handler, retry(), wiring_checks.outages(wiring.settings())
+    )
 
 
 def desk() -> Desk:

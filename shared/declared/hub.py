@@ -74,6 +74,17 @@ HUB = Section(
             "`metric_ingest`, `ingest_tail`",
             secret=True,
         ),
+        Setting(
+            "OutageErrors",
+            "class names",
+            "",
+            "exception classes of yours or of a library, by dotted name and between commas, such "
+            "as `my_handler.GatewayGone`: where a handler raises one, or one led to what it "
+            "raises, the call is tried again and the partition held, and no event becomes a dead "
+            "letter. Errors of Python, of database drivers and of the usual HTTP clients that "
+            "mean an outage are known anyway",
+            "`metric_ingest`, `ingest_tail`",
+        ),
         number(
             "EffectsKeptDays",
             "days",

@@ -54,7 +54,7 @@ MUTANTS = [
     Mutant("ingestion", "accounting.fate", "return Fate.APPLIED", "return Fate.NOT_APPLIED"),
     Mutant("ingestion", "accounting.fate", "return Fate.NOT_APPLIED", "return Fate.APPLIED"),
     Mutant("ingestion", "accounting.fate", "return Fate.OVERTAKEN", "return Fate.APPLIED"),
-    Mutant("ingestion", "failures.blame", "return Blame.DEPENDENCY", "return Blame.EVENT"),
+    Mutant("ingestion", "failures._known", "return Blame.DEPENDENCY", "return Blame.EVENT"),
     Mutant("ingestion", "flows.process_batch._next_pass", "(*fresh, *found)", "fresh"),
     Mutant("ingestion", "flows.outbox.drain", "await sender.send(", "messages and str("),
     # --- leases

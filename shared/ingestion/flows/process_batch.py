@@ -17,6 +17,7 @@ from datetime import datetime
 
 from shared.ingestion.accounting import CommitLimits, Fate, Writer, fate, plan_commits
 from shared.ingestion.errors import AccountingBroken, CommitRefused, StoreUnavailable
+from shared.ingestion.failures import Outages
 from shared.ingestion.flows.settle import Settled, settle
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, Event, Gap, Stream
 from shared.ingestion.ports import Handler, HubReader, IngestionStore, Retrying, Saved, Together
@@ -63,6 +64,8 @@ class Consumer:
     limits: CommitLimits | None = None
     """Narrower than the store's own, where they are to be."""
     remembered: Remembered = field(default_factory=Remembered)
+    outages: Outages = ()
+    """Errors that a user names as outages, besides those that ``blame`` knows."""
 
 
 @dataclass(slots=True)
@@ -206,7 +209,15 @@ def _first(events: Sequence[Event]) -> Checkpoint:
 
 async def _settle(step: _Pass, consumer: Consumer, now: datetime, settled: Settled) -> None:
     settled.held.clear()
-    await settle(step.events, consumer.handle, consumer.retry, consumer.together, now, settled)
+    await settle(
+        step.events,
+        consumer.handle,
+        consumer.retry,
+        consumer.together,
+        now,
+        settled,
+        consumer.outages,
+    )
 
 
 async def _read_again(saved: Saved, consumer: Consumer, settled: Settled) -> Saved:
