@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from shared.ingestion.accounting import Fate, fate
 from shared.ingestion.errors import AccountingBroken, CommitRefused, Fenced
 from shared.ingestion.model import Commit, Effect, OutboxMessage, Stream
 from shared.ingestion.ports import Saved
+from tests.builders import NOW
 from tests.contract.conftest import now
 from tests.contract.ingestion import Store, checkpoint, commit, effect, gap, letter, new_stream
 
@@ -175,3 +177,19 @@ async def test_an_effect_without_rows_moves_the_checkpoint(store: Store) -> None
     assert saved.checkpoint is not None
     assert saved.checkpoint.sequence == 5
     assert await messages(store, stream) == []
+
+
+async def test_a_stream_can_begin_before_its_first_event(store: Store) -> None:
+    stream = new_stream()
+    beginning = Commit(None, checkpoint(0, epoch=3))
+    beginning = replace(beginning, checkpoint=replace(beginning.checkpoint, sequence=-1, offset=""))
+    saved = await store.commit(stream, await store.load(stream), beginning)
+    loaded = await store.load(stream)
+    assert loaded.checkpoint == saved.checkpoint == beginning.checkpoint
+    assert await store.streams() != []
+    with pytest.raises(CommitRefused):
+        await store.commit(stream, Saved(None, NOW), beginning)
+    with pytest.raises(Fenced):
+        await store.commit(stream, saved, commit(saved.checkpoint, 0, epoch=2))
+    await store.commit(stream, saved, commit(saved.checkpoint, 0, [effect(stream, 0)], epoch=3))
+    assert await messages(store, stream) == [f"{stream.hub}:0:0:0"]

@@ -56,6 +56,18 @@ MUTANTS = [
     Mutant("ingestion", "accounting.fate", "return Fate.OVERTAKEN", "return Fate.APPLIED"),
     Mutant("ingestion", "failures._known", "return Blame.DEPENDENCY", "return Blame.EVENT"),
     Mutant("ingestion", "flows.process_batch._next_pass", "(*fresh, *found)", "fresh"),
+    Mutant(
+        "ingestion_trigger",
+        "flows.process_batch._begun",
+        "saved.checkpoint is None and events",
+        "False",
+    ),
+    Mutant(
+        "ingestion_trigger",
+        "flows.ingest.run",
+        "await process_batch.begin(events, line.consumer)",
+        "pass",
+    ),
     Mutant("ingestion", "flows.outbox.drain", "await sender.send(", "messages and str("),
     # --- leases
     Mutant("ingestion_balancing", "balancing._taking", "row.epoch + 1", "row.epoch"),

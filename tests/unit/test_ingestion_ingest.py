@@ -146,7 +146,7 @@ async def test_a_healthy_batch_asks_the_stores_for_no_more_than_it_must(rig: Rig
             if hasattr(store, name):
                 setattr(store, name, counted(name, getattr(store, name)))
     await rig.ingest(0, 9)
-    assert asked == ["load", "load", "commit", "outbox", "sent"]
+    assert asked == ["load", "commit", "load", "commit", "outbox", "sent"], "the beginning first"
     asked.clear()
     rig.quiet = True
     await rig.ingest(10, 19)

@@ -8,6 +8,7 @@ import pytest
 
 from shared import settings as settings_module
 from shared import wiring_checks
+from shared.adapters.ingestion_retry import JitteredRetrying
 from shared.ingestion.errors import IngestionError
 from shared.ingestion.flows.process_batch import run
 from shared.ingestion.flows.redrive import Redriver
@@ -84,3 +85,19 @@ async def test_a_named_error_ends_a_redrive_instead_of_failing_each_dead_letter(
     with pytest.raises(GatewayGone):
         await redriver.run([stored])
     assert not issubclass(GatewayGone, IngestionError)
+
+
+async def test_an_outage_that_passed_is_not_blamed_for_what_the_next_attempt_finds() -> None:
+    rig = Rig()
+    rig.handle.fails(1, ConnectionError("refused"), ValueError("not JSON"))
+    await run(events(0, 2), rig.consumer)
+    assert rig.account == {"effects": [0, 2], "dead": [1], "gaps": []}
+
+
+async def test_attempts_by_the_real_retrying_do_not_lead_to_each_other() -> None:
+    async def at_once(_seconds: float) -> None: ...
+
+    rig = Rig()
+    rig.handle.fails(1, *[ConnectionError("refused")] * 2, ValueError("not JSON"))
+    await run(events(0, 2), replace(rig.consumer, retry=JitteredRetrying(sleep=at_once)))
+    assert rig.account == {"effects": [0, 2], "dead": [1], "gaps": []}

@@ -84,6 +84,7 @@ async def run(events: Sequence[Event], line: Line) -> None:
     single bad event among them says nothing of what they are handled with. Those that came again
     are neither held nor a trial.
     """
+    await process_batch.begin(events, line.consumer)
     left, only_new = sorted(events, key=attrgetter("sequence")), False
     while left:
         gate = await line.guard.admit(line.consumer.stream.partition_id, may_probe=only_new)

@@ -78,8 +78,12 @@ async def _settle_lane(
             if effect.sequence != event.sequence:
                 raise _other(event, effect)
             outcomes[event.sequence] = effect
+            continue
         except Exception as error:
-            await _after(error, event, handle, retry, now, settled, outages)
+            first = error
+        # Not inside the handler above: whatever the next attempts raise would have this error as
+        # its context, and be taken for an outage where this one was.
+        await _after(first, event, handle, retry, now, settled, outages)
 
 
 def _other(event: Event, effect: Effect) -> ValueError:
