@@ -62,12 +62,6 @@ MUTANTS = [
         "saved.checkpoint is None and events",
         "False",
     ),
-    Mutant(
-        "ingestion_trigger",
-        "flows.ingest.run",
-        "await process_batch.begin(events, line.consumer)",
-        "pass",
-    ),
     Mutant("ingestion", "flows.outbox.drain", "await sender.send(", "messages and str("),
     # --- leases
     Mutant("ingestion_balancing", "balancing._taking", "row.epoch + 1", "row.epoch"),

@@ -1,9 +1,10 @@
 """A batch of events, committed: nothing lost, nothing twice, whoever else is at work.
 
 1. Read the checkpoint, skip what it covers; a stream that has none gets one right before its first
-event, so that a batch that fails before its first commit is missed later. 2. Read back what is missing; what the hub no longer
-has is a gap. 3. Handle the events. 4. Commit prefix by prefix, each under the version that was
-read. Who loses that race starts again, with the outcomes that it has already.
+event, so that a batch that fails before its first commit is missed later. 2. Read back what is
+missing; what the hub no longer has is a gap. 3. Handle the events. 4. Commit prefix by prefix, each
+under the version that was read. Who loses that race starts again, with the outcomes that it has
+already.
 
 A reader whose own commit came last has no need to read: it remembers what it wrote, and goes on
 from there where the batch is the very next one. Had anybody else written since, the commit is
