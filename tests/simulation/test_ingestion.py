@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count, pairwise
 from typing import TypeVar
@@ -84,6 +85,12 @@ class Store(MemoryIngestionStore):
             self.replies += 1
         return answer
 
+    async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        with failing_as(StoreUnavailable("take")):
+            await pause()
+            await super().take(stream, messages)
+            await pause()
+
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         with failing_as(StoreUnavailable("sent")):
             await pause()
@@ -107,6 +114,17 @@ class Hub(MemoryHubReader):
             found = await super().state(stream)
             await pause()
         return found
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Sends for the owner of an epoch."""
+
+    world: World
+    epoch: int
+
+    async def send(self, messages: Sequence[OutboxMessage]) -> None:
+        await self.world.send(self.epoch, messages)
 
 
 async def thrice(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
@@ -149,6 +167,9 @@ class World:
         self.noticed = 0
         self.first = self.random.choice([0, 7])
         self.next_sequence = self.first
+        self.steps = 0
+        self.in_flight: dict[str, int] = {}
+        """Messages that are being sent, and the epoch of who sends them."""
         self.forgotten: set[int] = set()
         self.host_checkpoint = self.first - 1
         self.poison = self.random.choice(["none", "few", "first", "last", "all"])
@@ -162,9 +183,9 @@ class World:
         return self.store.rows[STREAM]
 
     def now(self) -> datetime:
-        """Each event takes a second to come; making a hub anew takes an hour."""
+        """Each event takes a second to come, each step a tenth; making a hub anew takes an hour."""
         hours = self.recreated_at is not None
-        return NOW + timedelta(seconds=self.next_sequence, hours=hours)
+        return NOW + timedelta(seconds=self.next_sequence + self.steps / 10, hours=hours)
 
     def enqueue(self, number: int) -> None:
         for place in range(number):
@@ -237,10 +258,18 @@ class World:
         message = OutboxMessage(message_id(STREAM, event.sequence), "m")
         return Effect(event.sequence, messages=(message,))
 
-    async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        await pause()
-        self.received.extend(message.message_id for message in messages)
-        await pause()
+    async def send(self, epoch: int, messages: Sequence[OutboxMessage]) -> None:
+        names = [message.message_id for message in messages]
+        others = {self.in_flight.get(name, epoch) for name in names} - {epoch}
+        assert not others, f"{epoch} sends what {others} is sending"
+        self.in_flight.update(dict.fromkeys(names, epoch))
+        try:
+            await pause()
+            self.received.extend(names)
+            await pause()
+        finally:
+            for name in names:
+                self.in_flight.pop(name, None)
 
     # --- the host ---
 
@@ -274,7 +303,8 @@ class World:
                 elif self.random.random() < 0.3:
                     await sweep(consumer)
                 with failing_as(ConnectionError("queue")):
-                    await outbox.drain(STREAM, self.store, self, limit=20)
+                    sender = Sender(self, consumer.writer.epoch or 0)
+                    await outbox.drain(STREAM, self.store, sender, consumer.leases, limit=20)
             except HOLDING:
                 if not self._times_out():
                     continue  # endless retry: the same batch again
@@ -299,6 +329,7 @@ class World:
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
+            self.steps += 1
             self.scheduler.step()
             chance = self.random.random()
             if self.scheduler.fault_rate and chance < 0.02:

@@ -62,7 +62,11 @@ MUTANTS = [
         "saved.checkpoint is None and events",
         "False",
     ),
-    Mutant("ingestion", "flows.outbox.drain", "await sender.send(", "messages and str("),
+    Mutant("ingestion", "flows.outbox.Leases.ready", "each.waited < self.lease", "False"),
+    Mutant("ingestion_trigger", "flows.tail._is_at_work", "idle_for < IDLE", "False"),
+    Mutant("ingestion_slow_failures", "flows.ingest.Calls.beat", "await self._tell()", "pass"),
+    Mutant("ingestion_slow_failures", "flows.ingest.Calls.beat", "gate.shut and", "False and"),
+    Mutant("ingestion", "flows.outbox._send_some", "await sender.send(", "ready and str("),
     # --- leases
     Mutant("ingestion_balancing", "balancing._taking", "row.epoch + 1", "row.epoch"),
     Mutant("ingestion_balancing", "balancing._richest", "most = max(", "most = min("),
@@ -86,7 +90,6 @@ MUTANTS = [
         "flows.processor._same",
         "now.epoch == lease.epoch",
         "True",
-        first_seed=30,
     ),
     # --- the breaker
     Mutant("ingestion_breaker", "breaker.trip", "breaker.mode is not Mode.CLOSED", "False"),

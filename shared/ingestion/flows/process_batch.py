@@ -20,6 +20,7 @@ from datetime import datetime
 from shared.ingestion.accounting import CommitLimits, Fate, Writer, fate, plan_commits
 from shared.ingestion.errors import AccountingBroken, CommitRefused, StoreUnavailable
 from shared.ingestion.failures import Outages
+from shared.ingestion.flows.outbox import Leases
 from shared.ingestion.flows.settle import Settled, settle
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, Event, Gap, Stream
 from shared.ingestion.ports import Handler, HubReader, IngestionStore, Retrying, Saved, Together
@@ -42,6 +43,8 @@ class Remembered:
     same_hub: bool = False
     begun: bool = False
     """Whether the stream is known to have a checkpoint."""
+    at_work: int = 0
+    """How many batches and sweeps this process is at."""
 
     def take(self, events: Sequence[Event], writer: Writer) -> Saved | None:
         """What the batch goes on from; None where it does not follow, for then it is to be seen
@@ -68,6 +71,7 @@ class Consumer:
     limits: CommitLimits | None = None
     """Narrower than the store's own, where they are to be."""
     remembered: Remembered = field(default_factory=Remembered)
+    leases: Leases = field(default_factory=Leases)
     outages: Outages = ()
     """Errors that a user names as outages, besides those that ``blame`` knows."""
 
@@ -165,8 +169,9 @@ async def _begun(saved: Saved, events: Sequence[Event], consumer: Consumer) -> S
     return saved
 
 
-async def sweep(consumer: Consumer) -> Report:
-    """Account for what the hub has and nobody delivered. A stream that never began is left alone.
+async def sweep(consumer: Consumer, events_max: int | None = None) -> Report:
+    """Account for what the hub has and nobody delivered, or for so many numbers of it. A stream
+    that never began is left alone.
 
     The checkpoint is read before the hub: the other way round it could be ahead of what the hub
     had, and a healthy stream look recreated. Raises as ``run`` does.
@@ -178,7 +183,10 @@ async def sweep(consumer: Consumer) -> Report:
     if tail(saved.checkpoint, hub) is None:
         return Report(checkpoint=saved.checkpoint)
     saved = await consumer.store.load(consumer.stream)  # later than the events, for a gap's time
-    return await _account((), hub.last_enqueued, consumer, saved)
+    newest = hub.last_enqueued
+    if events_max is not None and saved.checkpoint is not None:
+        newest = min(newest, saved.checkpoint.sequence + events_max)
+    return await _account((), newest, consumer, saved)
 
 
 async def _account(
@@ -286,6 +294,7 @@ async def _commit(
         commits = _plan(saved, step, consumer, settled)
     for commit in commits:
         saved = await _write(saved, commit, consumer)
+        consumer.leases.committed(commit.effects)
         report.add(commit)
     if settled.held:
         raise settled.held[min(settled.held)]
