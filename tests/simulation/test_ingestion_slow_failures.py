@@ -23,7 +23,7 @@ from shared.ingestion.flows import ingest
 from shared.ingestion.flows.guard import BreakerGuard
 from shared.ingestion.flows.ingest import BEAT_SECONDS, Line
 from shared.ingestion.flows.process_batch import Consumer
-from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
+from shared.ingestion.model import Effect, Event, Stream
 from shared.ingestion.ports import Beat
 from tests.builders import NOW
 from tests.simulation.scheduler import Scheduler, sleep_until
@@ -44,11 +44,16 @@ async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception],
 
 
 class Nobody:
+    """Hears of an opening, and is never sent anything."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
     async def send(self, messages: object) -> None:
         raise AssertionError(messages)
 
     async def announce(self, breaker: Breaker) -> None:
-        return
+        self.told.append(breaker.epoch)
 
 
 @dataclass

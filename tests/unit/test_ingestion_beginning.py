@@ -132,6 +132,6 @@ async def test_while_the_beginning_cannot_be_written_nothing_is_handled(rig: flo
     with pytest.raises(StoreUnavailable):
         await run(events(3, 5), rig.consumer)
     assert rig.handle.handled == []
-    rig.store.commit = commit  # type: ignore[method-assign]
+    rig.store.commit = commit  # type: ignore[assignment, method-assign]
     await run(events(3, 5), rig.consumer)
     assert rig.account["effects"] == [3, 4, 5]
