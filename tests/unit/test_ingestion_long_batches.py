@@ -373,3 +373,30 @@ async def test_a_beat_that_is_under_way_is_waited_for() -> None:
 
     await every(0)(begun.wait(), beat)
     assert ended
+
+
+async def test_a_batch_that_takes_minutes_is_in_the_log_each_minute(
+    rig: SlowRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    rig.seconds_of = lambda _: 100.0
+    await rig.ingest(0, 1)
+    lines = [record.message for record in caplog.records if "[batch_at_work]" in record.message]
+    assert lines == [
+        "[batch_at_work] hub/0: 0 call(s) have ended so far",
+        "[batch_at_work] hub/0: 1 call(s) have ended so far",
+        "[batch_at_work] hub/0: 1 call(s) have ended so far",
+    ]
+
+
+async def test_failures_that_could_not_be_told_are_told_at_the_end(rig: SlowRig) -> None:
+    put, rig.bad = rig.breakers.put_tally, {0}
+    rig.seconds_of = lambda sequence: 4.0 if sequence == 0 else 5.0
+
+    async def fail(tally: Tally) -> None:
+        rig.breakers.put_tally = put  # type: ignore[method-assign]
+        raise StoreUnavailable(f"{tally.instance}")
+
+    rig.breakers.put_tally = fail  # type: ignore[method-assign]
+    await rig.ingest(0, 1)
+    assert await tallies(rig) == [(0, 1, 1)]

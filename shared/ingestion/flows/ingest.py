@@ -26,6 +26,7 @@ BEAT_SECONDS = 5.0
 """How often a batch that takes long tells the breaker how it goes, and asks whether to go on."""
 WORK_MARK_SECONDS = 15.0
 """How often it notes that somebody is at work on its stream."""
+MARKS_A_LINE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,9 @@ class Calls:
     urgent: bool = False
     """Something failed or was slow since the breaker was told."""
     beat_due: float = math.inf
-    mark_due: float = 0.0
+    """When a call that ends beats itself: a handler that never waits lets nobody else do it."""
+    mark_due: float = -math.inf
+    marks: int = 0
     stopped: str = ""
     """Why no further event may begin."""
 
@@ -80,12 +83,13 @@ class Calls:
                 ended = self._end(began)
                 if rule.counts_bad_events or not isinstance(error, BadEvent):
                     self.fail(error)
-                await self._beat_if_late(ended)
+                if ended >= self.beat_due:
+                    await self.beat()
                 raise
             ended = self._end(began)
             self.successes += 1
             if ended >= self.beat_due:
-                await self._beat_if_late(ended)
+                await self.beat()
             return effect
 
         return counted
@@ -126,19 +130,13 @@ class Calls:
         seconds = guard.rule.bucket_seconds
         self.bucket_ends = self.line.elapsed() + seconds - self.bucket.timestamp() % seconds
 
-    async def _beat_if_late(self, now: float) -> None:
-        """A handler that never waits leaves nobody else the time to beat."""
-        if now >= self.beat_due:
-            await self.beat()
-
     async def beat(self) -> None:
         """Tell of the batch while it runs, and find out whether it may go on."""
         now = self.line.elapsed()
         self.beat_due = now + 2 * BEAT_SECONDS
         try:
             if now >= self.mark_due:
-                self.mark_due = now + WORK_MARK_SECONDS
-                await self.line.consumer.store.mark_at_work(self.line.consumer.stream)
+                await self._mark(now)
             await self._tell()
             gate = await self.line.guard.look(self.line.consumer.stream.partition_id)
         except StoreUnavailable as error:
@@ -147,6 +145,14 @@ class Calls:
         if gate.shut and not self.stopped:
             self.stopped = f"{self.line.name} is held, the breaker is {gate.reason}"
             log.warning("[batch_stopped] %s: the breaker is %s", self.line.name, gate.reason)
+
+    async def _mark(self, now: float) -> None:
+        """Note that the stream is at work; once a minute the log hears of it too."""
+        await self.line.consumer.store.mark_at_work(self.line.consumer.stream)
+        self.mark_due, self.marks = now + WORK_MARK_SECONDS, self.marks + 1
+        if self.marks % MARKS_A_LINE == 0:
+            ended = self.successes + self.failures
+            log.info("[batch_at_work] %s: %s call(s) have ended so far", self.line.name, ended)
 
     async def _tell(self) -> None:
         if self.probing:
@@ -157,9 +163,14 @@ class Calls:
     async def tell(self) -> None:
         """Add to what all instances count what is worth it, and open the breaker where it is."""
         self.count()
-        if self.urgent or self.line.guard.is_behind:
-            self.urgent = False
+        urgent, self.urgent = self.urgent, False
+        if not urgent and not self.line.guard.is_behind:
+            return
+        try:
             await self.line.guard.after_batch()
+        except StoreUnavailable:
+            self.urgent = self.urgent or urgent
+            raise
 
 
 async def run(events: Sequence[Event], line: Line) -> None:
