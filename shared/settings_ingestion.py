@@ -68,6 +68,8 @@ class IngestionSettings:
     """Empty: Table Storage keeps what became of events."""
     handler: str
     """``module:name`` of a user's Handling. Empty: the app's own handler."""
+    outage_errors: tuple[str, ...]
+    """Dotted names of exception classes that mean an outage of what events are handled with."""
     effects_kept: timedelta | None
     """None: for ever."""
     balancing: BalancingSettings
@@ -88,6 +90,7 @@ def read_ingestion(reader: Reader) -> IngestionSettings:
         event_bytes_max=reader.whole("EventBytesMaximum"),
         database_url=_database_url(reader, "IngestionDatabaseUrl"),
         handler=_handler(reader, HANDLER),
+        outage_errors=_dotted_names(reader, "OutageErrors"),
         effects_kept=_kept(reader, "EffectsKeptDays"),
         balancing=_balancing(reader),
         breaker=_breaker(reader),
@@ -117,6 +120,21 @@ def _handler(reader: Reader, key: str) -> str:
         reader.problems.append(f"{key} = {text!r}: must be a name such as my_events:handling")
         return ""
     return text
+
+
+def _dotted_names(reader: Reader, key: str) -> tuple[str, ...]:
+    names = [part.strip() for part in reader.text(key).split(",") if part.strip()]
+    wrong = [name for name in names if "." not in name or not _is_dotted(name)]
+    reader.problems += [
+        f"{key} = {name!r}: must be a module and a class with dots between them, such as "
+        "my_handler.GatewayGone"
+        for name in wrong
+    ]
+    return tuple(name for name in names if name not in wrong)
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def _kept(reader: Reader, key: str) -> timedelta | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 import traceback
@@ -35,6 +36,7 @@ def checked() -> tuple[Settings, Mapping[str, Resource]]:
         found += _collecting(found, partial(problems, declared)) or []
     if _collecting(found, partial(periods, loaded)):
         _collecting(found, partial(loaded.service_bus, PROCESSING_CONNECTION))
+    _collecting(found, partial(outages, loaded))
     needed = {(StorageQueue, "AzureWebJobsStorage"), *connections(declared)}
     for kind, name in sorted(needed, key=str):
         check = loaded.storage if kind is StorageQueue else loaded.service_bus
@@ -108,6 +110,26 @@ def periods(loaded: Settings) -> Sequence[Period]:
         return tuple(Period(timedelta(hours=length), delay, lateness) for length in hours)
     except ValueError as error:
         raise SettingsError([f"ProcessingPeriodHours: {error}"]) from error
+
+
+def outages(loaded: Settings) -> tuple[type[Exception], ...]:
+    """The classes that OutageErrors names. Raises SettingsError."""
+    found = [_exception_class(name) for name in loaded.ingestion.outage_errors]
+    if problems := [each for each in found if isinstance(each, str)]:
+        raise SettingsError(problems)
+    return tuple(each for each in found if not isinstance(each, str))
+
+
+def _exception_class(name: str) -> type[Exception] | str:
+    """The class, or what is wrong with its name."""
+    module, _, of_class = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), of_class)
+    except Exception as error:  # the module may be the user's own
+        return f"OutageErrors = {name!r}: {type(error).__name__}: {error}"
+    if isinstance(found, type) and issubclass(found, Exception):
+        return found
+    return f"OutageErrors = {name!r}: must be a class of exceptions"
 
 
 def _declared(loaded: Settings) -> Sequence[Resource]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from shared import wiring
+from shared import wiring, wiring_checks
 from shared import wiring_ingestion_state as state
 from shared.autoscaling.model import AzureMonitorMetric, HubMetric, Resource
 from shared.connections import EventHubConnection
@@ -19,9 +19,10 @@ from shared.ingestion.breaker import BreakerTimes
 from shared.ingestion.failure_window import TripRule
 from shared.ingestion.flows import outbox
 from shared.ingestion.flows.attend import Attendant
+from shared.ingestion.flows.beside import every
 from shared.ingestion.flows.dead_letters_http import Desk
 from shared.ingestion.flows.guard import BreakerGuard
-from shared.ingestion.flows.ingest import Line
+from shared.ingestion.flows.ingest import BEAT_SECONDS, Line
 from shared.ingestion.flows.metrics import MetricHandler
 from shared.ingestion.flows.process_batch import Consumer
 from shared.ingestion.flows.redrive import Redriver
@@ -39,7 +40,13 @@ if TYPE_CHECKING:
     from shared.adapters.event_hubs import EventHubReader
     from shared.adapters.ingestion_sender import StorageQueueSender
     from shared.adapters.no_switch import NoSwitch
-    from shared.ingestion.ports import Announcer, Handler, IngestionStore, Retrying
+    from shared.ingestion.ports import (
+        Announcer,
+        Handler,
+        IngestionStore,
+        Retrying,
+        StoredDeadLetter,
+    )
 
 QUEUE = "metrics"
 LANES_MAX = 16
@@ -92,8 +99,9 @@ def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
         retry=retry(),
         together=side_by_side(LANES_MAX),
         new_txid=partial(token_hex, 16),
+        outages=wiring_checks.outages(wiring.settings()),
     )
-    return Line(consumer, guard(), sender(), time.perf_counter)
+    return Line(consumer, guard(), sender(), time.monotonic, every(BEAT_SECONDS))
 
 
 def _measured(found: IngestionStore) -> IngestionStore:
@@ -155,18 +163,22 @@ def sender() -> StorageQueueSender:
 
 def redriver() -> Redriver:
     """Puts dead letters into the pipeline again."""
-    return Redriver(state.store(), hub(), handler, retry())
+    return Redriver(
+        state.store(), hub(), handler, retry(), wiring_checks.outages(wiring.settings())
+    )
 
 
 def desk() -> Desk:
     """Who serves people at the dead letters."""
-    return Desk(state.store(), hub(), redriver(), drain_outbox)
+    return Desk(state.store(), hub(), redriver(), send_redriven)
 
 
-async def drain_outbox(of: Stream) -> None:
-    """Send all that commits of a stream left to be sent."""
-    while await outbox.drain(of, state.store(), sender()):
-        continue
+async def send_redriven(letters: Sequence[StoredDeadLetter]) -> None:
+    """Send what dead letters that were put in again led to: whoever did that is the one to."""
+    for of in {stored.stream for stored in letters}:
+        numbers = [stored.letter.sequence for stored in letters if stored.stream == of]
+        leases = outbox.Leases(dict.fromkeys(numbers, 0))
+        await outbox.drain(of, state.store(), sender(), leases)
 
 
 def dead_letter_queue(name: str, queue: str) -> ServiceBusDeadLetters:
@@ -190,7 +202,9 @@ def keeper() -> Keeper:
 @cache
 def guard() -> BreakerGuard:
     found = settings().breaker
-    return BreakerGuard(instance(), state.breaker_store(), announcer(), rule(found), times(found))
+    return BreakerGuard(
+        instance(), state.breaker_store(), announcer(), rule(found), times(found), time.monotonic
+    )
 
 
 @cache

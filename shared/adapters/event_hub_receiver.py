@@ -54,7 +54,7 @@ class EventHubReceiver:
         async def deliver_events(batch: Sequence[EventData]) -> None:
             await deliver([to_event(data) for data in batch])
 
-        position = FROM_THE_START if after is None else after
+        position = FROM_THE_START if after is None or after < 0 else after
         await self.receive_data(partition_id, position, epoch, deliver_events)
 
     async def receive_data(

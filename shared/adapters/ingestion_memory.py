@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 
 from shared.ingestion.accounting import CommitLimits, check_epoch, check_number
@@ -49,25 +49,29 @@ class StreamRows:
     gaps: dict[int, Gap] = field(default_factory=dict)
     outbox: dict[tuple[int, int], OutboxMessage] = field(default_factory=dict)
     """By the number of the event, and the message's place among those of the event."""
+    leases: dict[tuple[int, int], tuple[datetime, int]] = field(default_factory=dict)
+    """When each message of the outbox was committed or taken over last, and how often taken."""
+    worked_at: datetime | None = None
     marks: dict[datetime, Mark] = field(default_factory=dict)
 
-    def insert(self, commit: Commit) -> None:
+    def insert(self, commit: Commit, now: datetime) -> None:
         """Add the commit's rows. Raises AccountingBroken for a number that has a row already."""
         numbers = [effect.sequence for effect in commit.effects]
         numbers += [letter.sequence for letter in commit.dead_letters]
         if any(n in self.effects or n in self.dead_letters for n in numbers):
             raise AccountingBroken(f"a number of {commit.checkpoint.txid} has a row already")
         for effect in commit.effects:
-            self.keep(effect)
+            self.keep(effect, now)
         self.dead_letters.update({letter.sequence: letter for letter in commit.dead_letters})
         self.gaps.update({gap.first: gap for gap in commit.gaps})
         self.checkpoint = commit.checkpoint
         self.version += 1
 
-    def keep(self, effect: Effect) -> None:
+    def keep(self, effect: Effect, now: datetime) -> None:
         self.effects[effect.sequence] = effect
         for index, message in enumerate(effect.messages):
             self.outbox[effect.sequence, index] = message
+            self.leases[effect.sequence, index] = now, 0
 
 
 class MemoryIngestionStore:
@@ -91,16 +95,35 @@ class MemoryIngestionStore:
             raise CommitRefused(f"{stream.key}: version {rows.version} stands")
         check_epoch(saved.checkpoint, commit)
         self._check_size(commit.rows)
-        rows.insert(commit)
+        rows.insert(commit, self._clock())
         return Saved(rows.checkpoint, self._clock(), rows.version)
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
-        rows = sorted(self.rows[stream].outbox.items())
-        return [StoredMessage(message, key) for key, message in rows[:limit]]
+        of, now = self.rows[stream], self._clock()
+        return [
+            StoredMessage(message, key, key[0], taken, now - since)
+            for key, message in sorted(of.outbox.items())[:limit]
+            for since, taken in [of.leases[key]]
+        ]
+
+    async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        leases, outbox = self.rows[stream].leases, self.rows[stream].outbox
+        if any(m.key not in outbox or leases[m.key][1] != m.taken for m in messages):
+            raise CommitRefused(f"{stream.key}: a message was taken over or sent")
+        for each in messages:
+            leases[each.key] = self._clock(), each.taken + 1
 
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         for stored in messages:
             self.rows[stream].outbox.pop(stored.key, None)
+            self.rows[stream].leases.pop(stored.key, None)
+
+    async def mark_at_work(self, stream: Stream) -> None:
+        self.rows[stream].worked_at = self._clock()
+
+    async def idle_for(self, stream: Stream) -> timedelta | None:
+        worked_at = self.rows[stream].worked_at
+        return None if worked_at is None else self._clock() - worked_at
 
     # --- dead letters ---
 
@@ -135,7 +158,7 @@ class MemoryIngestionStore:
         check_number(stored.letter, effect)
         self._check_size(1 + effect.rows)
         await self.remove(stored)
-        self.rows[stored.stream].keep(effect)
+        self.rows[stored.stream].keep(effect, self._clock())
 
     async def remove(self, stored: StoredDeadLetter) -> None:
         rows = self.rows[stored.stream]

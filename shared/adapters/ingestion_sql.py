@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
@@ -13,10 +14,13 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    insert,
     select,
     true,
     union,
+    update,
 )
+from sqlalchemy.exc import IntegrityError
 
 from shared.adapters.ingestion_sql_schema import (
     NAMES,
@@ -25,17 +29,20 @@ from shared.adapters.ingestion_sql_schema import (
     gaps,
     outbox,
     server_now,
+    working,
 )
 from shared.adapters.ingestion_sql_writing import (
     end_dead_letter,
     insert_commit,
     insert_effects,
     move_checkpoint,
+    names_of,
     of_stream,
     where_stream,
 )
 from shared.adapters.sql import Sql
 from shared.ingestion.accounting import CommitLimits, check_epoch, check_number
+from shared.ingestion.errors import CommitRefused
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -64,6 +71,21 @@ _SENT = delete(outbox).where(
     outbox.c.sequence == bindparam("b_sequence"),
     outbox.c.position == bindparam("b_position"),
 )
+
+
+_OUTBOX = select(outbox, server_now().label("now")).where(of_stream(outbox))
+_TAKE = (
+    update(outbox)
+    .where(
+        of_stream(outbox),
+        outbox.c.sequence == bindparam("b_sequence"),
+        outbox.c.position == bindparam("b_position"),
+        outbox.c.taken == bindparam("b_taken"),
+    )
+    .values(waits_since=server_now(), taken=outbox.c.taken + 1)
+)
+_WORK = update(working).where(of_stream(working)).values(worked_at=server_now())
+_IDLE = select(working.c.worked_at, server_now().label("now")).where(of_stream(working))
 
 
 @redacting
@@ -99,17 +121,44 @@ class SqlIngestionStore:
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
         order = (outbox.c.sequence, outbox.c.position)
-        rows = await self._select(select(outbox).where(of_stream(outbox)), order, stream, limit)
+        rows = await self._select(_OUTBOX, order, stream, limit)
         return [
-            StoredMessage(OutboxMessage(row.message_id, row.body), (row.sequence, row.position))
+            StoredMessage(
+                OutboxMessage(row.message_id, row.body),
+                (row.sequence, row.position),
+                row.sequence,
+                row.taken,
+                row.now - row.waits_since,
+            )
             for row in rows
         ]
 
+    async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        def work(connection: Connection) -> None:
+            for each in messages:
+                guard = {**_place(each), "b_taken": each.taken}
+                if connection.execute(_TAKE, {**where_stream(stream), **guard}).rowcount != 1:
+                    raise CommitRefused(f"{stream.key}: a message was taken over or sent")
+
+        await self._sql.write(work)
+
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
-        keys = [{"b_sequence": m.key[0], "b_position": m.key[1]} for m in messages]
-        if keys:
-            where = where_stream(stream)
-            await self._sql.write(lambda c: c.execute(_SENT, [{**where, **key} for key in keys]))
+        if messages:
+            places = [{**where_stream(stream), **_place(each)} for each in messages]
+            await self._sql.write(lambda c: c.execute(_SENT, places))
+
+    async def mark_at_work(self, stream: Stream) -> None:
+        def write(connection: Connection) -> None:
+            if connection.execute(_WORK, where_stream(stream)).rowcount == 0:
+                values = {**names_of(stream), "worked_at": server_now()}
+                connection.execute(insert(working).values(values))
+
+        with suppress(IntegrityError):  # another noted it at the same time
+            await self._sql.write(write)
+
+    async def idle_for(self, stream: Stream) -> timedelta | None:
+        row = await self._sql.read(lambda c: c.execute(_IDLE, where_stream(stream)).one_or_none())
+        return None if row is None else row.now - row.worked_at
 
     # --- dead letters ---
 
@@ -188,6 +237,10 @@ class SqlIngestionStore:
             lambda c: c.execute(ordered, where_stream(stream)).all()
         )
         return rows
+
+
+def _place(of: StoredMessage) -> dict[str, int]:
+    return {"b_sequence": of.key[0], "b_position": of.key[1]}
 
 
 def _stored(stream: Stream, row: Row[Any]) -> StoredDeadLetter:

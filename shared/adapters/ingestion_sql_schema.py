@@ -143,6 +143,14 @@ outbox = _table(
     _key("MessagePosition", SmallInteger, "position"),
     _needed("MessageID", UnicodeText, "message_id"),
     _needed("Body", UnicodeText, "body"),
+    Column("WaitsSince", UtcTime, key="waits_since", nullable=False, server_default=server_now()),
+    Column("Taken", Integer, key="taken", nullable=False, server_default="0"),
+)
+
+working = _table(
+    "EventHubWork",
+    *_stream_key(),
+    _needed("WorkedAt", UtcTime, "worked_at"),
 )
 
 gaps = _table(

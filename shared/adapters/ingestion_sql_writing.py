@@ -167,10 +167,15 @@ def _insert_plain(
 @lru_cache
 def _insert_text(table: Table, dialect: Dialect) -> tuple[str, Sequence[str] | None]:
     """The statement, and the names of its values (None where it goes by their order)."""
-    keys = list(table.c.keys())
+    keys = _given(table)
     compiled = insert(table).compile(dialect=dialect, column_keys=keys)
     by_order = isinstance(compiled, SQLCompiler) and compiled.positiontup is not None
     return str(compiled), None if by_order else keys
+
+
+def _given(table: Table) -> list[str]:
+    """The columns that the database does not fill by itself."""
+    return [name for name, column in table.c.items() if column.server_default is None]
 
 
 @lru_cache(maxsize=4 * _SQLITE_ROWS)
@@ -178,7 +183,7 @@ def _sqlite_text(table: Table, dialect: Dialect, rows: int) -> str:
     """The statement for so many rows; the stream's names are given once for all of them."""
     head = _insert_text(table, dialect)[0].partition(" VALUES ")[0]
     shared = ", ".join([f"?{number}" for number in range(1, len(NAMES) + 1)])
-    own = len(table.c) - len(NAMES)
+    own = len(_given(table)) - len(NAMES)
     values = ", ".join(
         [
             f"({shared}, {', '.join([f'?{first + n}' for n in range(own)])})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.adapters.ingestion_errors import store_errors
@@ -13,6 +13,7 @@ from shared.adapters.ingestion_table_rows import (
     GAP,
     OUTBOX,
     STREAMS,
+    WORKING,
     checkpoint_of,
     checkpoint_row,
     commit_rows,
@@ -26,16 +27,19 @@ from shared.adapters.ingestion_table_rows import (
     partition_key,
     stream_of,
     stream_row,
+    taken_row,
 )
 from shared.adapters.table import (
     TRANSACTION_ROWS_MAX,
     Operation,
     RowConflict,
     Table,
+    changed,
     guarded,
     removal,
 )
 from shared.adapters.table_newest import newest_keys
+from shared.adapters.table_values import time_of
 from shared.adapters.transport import server_time
 from shared.connections import StorageConnection
 from shared.ingestion.accounting import CommitLimits, check_epoch, check_number
@@ -89,12 +93,30 @@ class TableIngestionStore:
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
         rows = await self._first(stream, OUTBOX, 0, limit)
-        return [StoredMessage(message_of(row), row["RowKey"]) for row in rows]
+        return [message_of(row, server_time()) for row in rows]
+
+    async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        key = partition_key(stream)
+        rows = [changed(taken_row(key, each), each.version) for each in messages]
+        with store_errors(stream.key):
+            try:
+                await self._table.submit(rows)
+            except RowConflict as error:
+                raise CommitRefused(f"{stream.key}: a message was taken over") from error
 
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         key = partition_key(stream)
         with store_errors(stream.key):
             await self._table.delete([{"PartitionKey": key, "RowKey": m.key} for m in messages])
+
+    async def mark_at_work(self, stream: Stream) -> None:
+        with store_errors(stream.key):
+            await self._table.overwrite({"PartitionKey": partition_key(stream), "RowKey": WORKING})
+
+    async def idle_for(self, stream: Stream) -> timedelta | None:
+        with store_errors(stream.key):
+            row = await self._table.get(partition_key(stream), WORKING)
+        return None if row is None else server_time() - time_of(row.metadata["timestamp"])
 
     # --- dead letters ---
 

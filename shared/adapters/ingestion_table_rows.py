@@ -1,9 +1,9 @@
 """What became of events as rows of the table ``Ingestion``; no I/O.
 
 PartitionKey = stream, so that one transaction holds a commit. RowKeys in their order:
-``!checkpoint``, ``dead|<number>``, ``effect|<number>``, ``gap|<first number>``,
-``mark|<microseconds since 1970>``, ``outbox|<number>|<index>``. The partition ``!streams`` has a
-row for each stream.
+``!checkpoint``, ``!working`` (when it was written last, somebody was at work on the stream),
+``dead|<number>``, ``effect|<number>``, ``gap|<first number>``, ``mark|<microseconds since 1970>``,
+``outbox|<number>|<index>``. The partition ``!streams`` has a row for each stream.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ from shared.ingestion.model import (
     OutboxMessage,
     Stream,
 )
+from shared.ingestion.ports import StoredMessage
 
 CHECKPOINT = "!checkpoint"
+WORKING = "!working"
 STREAMS = "!streams"
 DEAD, EFFECT, GAP, MARK, OUTBOX = "dead", "effect", "gap", "mark", "outbox"
 REASON_LENGTH_MAX = 300
@@ -152,8 +154,21 @@ def effect_rows(key: str, effect: Effect) -> Iterator[Row]:
         }
 
 
-def message_of(row: Mapping[str, Any]) -> OutboxMessage:
-    return OutboxMessage(row["message_id"], text_of(row, "body") or "")
+def message_of(row: Any, now: datetime) -> StoredMessage:
+    """The store itself keeps when a row was written last."""
+    return StoredMessage(
+        OutboxMessage(row["message_id"], text_of(row, "body") or ""),
+        row["RowKey"],
+        int(row["RowKey"].split("|")[1]),
+        row.get("taken", 0),
+        now - time_of(row.metadata["timestamp"]),
+        row.metadata["etag"],
+    )
+
+
+def taken_row(key: str, stored: StoredMessage) -> Row:
+    """What changes of a message's row when it is taken over."""
+    return {"PartitionKey": key, "RowKey": stored.key, "taken": stored.taken + 1}
 
 
 # --- dead letters -----------------------------------------------------------------------------

@@ -164,6 +164,12 @@ def guarded(row: Row, version: str | None) -> Operation:
     return ("update", row, {**guard, "match_condition": MatchConditions.IfNotModified})
 
 
+def changed(row: Row, version: str) -> Operation:
+    """The operation of a transaction that changes some values of the row of that version."""
+    guard = {"mode": UpdateMode.MERGE, "etag": version}
+    return ("update", row, {**guard, "match_condition": MatchConditions.IfNotModified})
+
+
 def removal(row: Row, version: str) -> Operation:
     """The operation of a transaction that deletes the row of that version."""
     return ("delete", row, {"etag": version, "match_condition": MatchConditions.IfNotModified})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from opentelemetry import metrics
@@ -134,8 +134,17 @@ class MeasuredIngestion:
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
         return await self._store.outbox(stream, limit)
 
+    async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        await self._store.take(stream, messages)
+
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         await self._store.sent(stream, messages)
+
+    async def mark_at_work(self, stream: Stream) -> None:
+        await self._store.mark_at_work(stream)
+
+    async def idle_for(self, stream: Stream) -> timedelta | None:
+        return await self._store.idle_for(stream)
 
 
 def _outcome(entry: LogEntry) -> str:

@@ -92,6 +92,17 @@ HUB = Section(
             "transaction; empty: the app's own, which takes in metrics",
             "`metric_ingest`, `ingest_tail`, `dead_letter_redrive`",
         ),
+        Setting(
+            "OutageErrors",
+            "class names",
+            "",
+            "exception classes of yours or of a library, by dotted name and between commas, such "
+            "as `my_handler.GatewayGone`: where a handler raises one, or one led to what it "
+            "raises, the call is tried again and the partition held, and no event becomes a dead "
+            "letter. Errors of Python, of database drivers and of the usual HTTP clients that "
+            "mean an outage are known anyway",
+            "`metric_ingest`, `ingest_tail`",
+        ),
         number(
             "EffectsKeptDays",
             "days",

@@ -27,7 +27,7 @@ from shared.ingestion.model import (
     Outcome,
     storable,
 )
-from shared.ingestion.survey import begin, follows
+from shared.ingestion.survey import beginning, follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def plan_commits(
     """
     if not outcomes and not gaps:
         return ()
-    start = previous or begin(min(events, key=lambda event: event.sequence))
+    start = previous or beginning(min(events, key=lambda event: event.sequence))
     if not gaps and _all_fit_into_one(start, events, outcomes, limits):
         after = _moved(start, events, writer, f"{txid}.0")
         return (Commit(previous, after, tuple(cast("Sequence[Effect]", outcomes))),)

@@ -42,6 +42,9 @@ class BreakerTimes:
     probe_seconds: float = 60
     """The probe's holder has so long until its first success, and from one to the next; then
     another may take over."""
+    probe_call_seconds_max: float = 600
+    """While a batch of it is at work the holder keeps the probe for longer, but no longer than so
+    from when it began: a handler may take its time, and must not hang for ever."""
     announce_seconds: float = 60
     """Who announces an opening has so long; then another may do it."""
 
@@ -163,6 +166,17 @@ def _is_over(end: datetime, length_seconds: float, now: datetime) -> bool:
     """Whether a period has ended. One with more than twice its length still to go was begun before
     the store's clock was set back, and is over too: nobody has to wait for that clock."""
     return not now < end <= now + timedelta(seconds=2 * length_seconds)
+
+
+def keep_probe(breaker: Breaker, holder: str, now: datetime, times: BreakerTimes) -> Breaker | None:
+    """Give the holder, which is at work on it, as long again as it had when it began."""
+    if not _holds(breaker, holder, now) or breaker.probe is None:
+        return None
+    longest = breaker.changed_at + timedelta(seconds=times.probe_call_seconds_max)
+    until = min(_until(now, times), longest)
+    if until <= breaker.probe.until:
+        return None
+    return replace(breaker, probe=replace(breaker.probe, until=until))
 
 
 def report_probe(

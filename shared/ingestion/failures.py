@@ -2,14 +2,87 @@
 
 from __future__ import annotations
 
+import errno
+from collections import deque
+from collections.abc import Iterator
 from enum import StrEnum
+from itertools import islice
 
 from shared.ingestion.errors import (
+    BadEvent,
+    BreakerOpen,
     DependencyDown,
     HubUnavailable,
     StoreUnavailable,
     TransientFailure,
 )
+
+Outages = tuple[type[Exception], ...]
+
+ERRORS_MAX = 100
+"""Of a chain or group of errors, so many are looked at."""
+
+OUTAGES = frozenset(
+    {
+        "aiohttp.ClientConnectionError",
+        "aiohttp.ClientPayloadError",
+        "asyncio.IncompleteReadError",
+        "asyncpg.InterfaceError",
+        "asyncpg.PostgresConnectionError",
+        "azure.ConnectError",
+        "azure.ConnectionLostError",
+        "azure.OperationTimeoutError",
+        "azure.ServiceBusCommunicationError",
+        "azure.ServiceBusConnectionError",
+        "azure.ServiceBusServerBusyError",
+        "azure.ServiceRequestError",
+        "azure.ServiceResponseError",
+        "botocore.HTTPClientError",
+        "http.IncompleteRead",
+        "httpcore.NetworkError",
+        "httpcore.RemoteProtocolError",
+        "httpcore.TimeoutException",
+        "httpx.NetworkError",
+        "httpx.RemoteProtocolError",
+        "httpx.TimeoutException",
+        "psycopg2.InterfaceError",
+        "pymongo.ConnectionFailure",
+        "redis.ConnectionError",
+        "redis.TimeoutError",
+        "requests.ChunkedEncodingError",
+        "requests.ConnectionError",
+        "requests.Timeout",
+        "socket.gaierror",
+        "socket.herror",
+        "sqlalchemy.DisconnectionError",
+        "sqlalchemy.TimeoutError",
+        "ssl.SSLError",
+        "urllib3.ProtocolError",
+        "urllib3.TimeoutError",
+    }
+)
+"""Errors of libraries that say that something was out of reach, by top-level package and class.
+Names, so that no library has to be installed, and no module inside a library may move."""
+
+OPERATIONAL = "OperationalError"
+"""Each database driver's error for what the program does not control (PEP 249), and that of
+SQLAlchemy, Django and Peewee, which wrap it."""
+
+UNREACHABLE = frozenset(
+    {
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENETRESET,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENOTCONN,
+        errno.ENOBUFS,
+    }
+)
+BUSY_STATUSES = frozenset({408, 429, 502, 503, 504})
+"""HTTP: whoever answers cannot serve anybody now."""
+SERVER_ERROR = 500
+"""HTTP: the server failed, perhaps on this very request."""
 
 
 class Blame(StrEnum):
@@ -28,12 +101,68 @@ class Blame(StrEnum):
         return self in (Blame.LINE, Blame.DEPENDENCY)
 
 
-def blame(error: Exception) -> Blame:
-    """Who is to blame. An unknown error is the event's: it would hold the partition for ever."""
-    if isinstance(error, DependencyDown | StoreUnavailable | HubUnavailable):
+def blame(error: Exception, outages: Outages = ()) -> Blame:
+    """Who is to blame, by the error or else by what led to it, the nearest first.
+
+    ``outages`` are classes that a user names besides. An error that is unknown all the way down is
+    the event's: it would hold the partition for ever.
+    """
+    if isinstance(error, BadEvent):
+        return Blame.EVENT
+    known = (_known(each, outages) for each in _chain(error))
+    return next((found for found in known if found is not None), Blame.EVENT)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, its causes and contexts, also hidden ones, and the members of groups; each once.
+
+    A context that ``raise … from None`` hides still tells what was down.
+    """
+    waiting, seen = deque([error]), set[int]()
+    while waiting and len(seen) < ERRORS_MAX:
+        each = waiting.popleft()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        led = [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            led += islice(each.exceptions, ERRORS_MAX)
+        waiting.extend([found for found in led if found is not None])
+
+
+def _known(error: BaseException, outages: Outages) -> Blame | None:
+    """What the error says by itself; None where it is unknown."""
+    if isinstance(error, DependencyDown | StoreUnavailable | HubUnavailable | BreakerOpen):
         return Blame.DEPENDENCY
     if isinstance(error, TransientFailure):
         return Blame.CHANCE
-    if isinstance(error, ConnectionError | TimeoutError):
+    if isinstance(error, (ConnectionError, TimeoutError, *outages)) or _is_outage(error):
         return Blame.LINE
-    return Blame.EVENT
+    return _by_status(error)
+
+
+def _is_outage(error: BaseException) -> bool:
+    if isinstance(error, OSError) and error.errno in UNREACHABLE:
+        return True
+    if getattr(error, "connection_invalidated", False) is True:  # SQLAlchemy knows its drivers
+        return True
+    return any(_is_named(each) for each in type(error).__mro__)
+
+
+def _is_named(of: type) -> bool:
+    package = of.__module__.partition(".")[0]
+    return of.__name__ == OPERATIONAL or f"{package}.{of.__name__}" in OUTAGES
+
+
+def _by_status(error: BaseException) -> Blame | None:
+    """What an HTTP status means, of an error that carries one as HTTP clients do."""
+    response = getattr(error, "response", None)
+    for holder in (error, response):
+        for name in ("status_code", "status"):
+            status = getattr(holder, name, None)
+            if status == SERVER_ERROR:
+                return Blame.CHANCE
+            if isinstance(status, int) and status in BUSY_STATUSES:
+                return Blame.LINE
+    return None

@@ -64,7 +64,8 @@ class HubState:
 @quick
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Everything from ``start`` to ``sequence``, both included, is accounted for.
+    """Everything from ``start`` to ``sequence``, both included, is accounted for; nothing yet where
+    ``sequence`` is right before ``start``.
 
     ``enqueued_at`` is the latest time of any event so far, so that it never goes back; after a
     gap at the end it is when the gap was found, for its events cannot be later.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from shared.ingestion.accounting import CommitLimits
@@ -43,10 +43,19 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message that is still to be sent; ``key`` is the store's name for its row."""
+    """A message that is still to be sent; ``key`` is the store's name for its row, ``version`` its
+    mark of it, and ``sequence`` the number of its event.
+
+    ``waited`` is how long ago it was committed or taken over last, by the store's clock, and
+    ``taken`` how often it was taken over.
+    """
 
     message: OutboxMessage
     key: Any
+    sequence: int
+    taken: int = 0
+    waited: timedelta = field(default=timedelta(0), compare=False)
+    version: Any = field(default=None, compare=False)
 
 
 class IngestionStore(Protocol):
@@ -78,8 +87,27 @@ class IngestionStore(Protocol):
         """
         ...
 
+    async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        """Take up to a hundred messages over from whoever was to send them: they wait anew.
+
+        Raises CommitRefused where one was taken over or sent since it was read; then none is
+        taken. Raises StoreUnavailable.
+        """
+        ...
+
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         """Forget messages that were sent; those that are forgotten already do not matter.
+
+        Raises StoreUnavailable.
+        """
+        ...
+
+    async def mark_at_work(self, stream: Stream) -> None:
+        """Note that somebody is at work on the stream now. Raises StoreUnavailable."""
+        ...
+
+    async def idle_for(self, stream: Stream) -> timedelta | None:
+        """How long ago that was noted last, by the store's clock; None where it never was.
 
         Raises StoreUnavailable.
         """
@@ -278,6 +306,18 @@ class Together(Protocol):
 
     async def __call__(self, work: Iterable[Callable[[], Awaitable[None]]]) -> None:
         """Takes the next piece when there is time for it, and no sooner."""
+        ...
+
+
+Beat = Callable[[], Awaitable[None]]
+"""Raises nothing: what it cannot do now it does the next time."""
+
+
+class Beside(Protocol):
+    """Does a piece of work, and beats every few seconds until it has ended."""
+
+    async def __call__(self, work: Awaitable[T], beat: Beat) -> T:
+        """What the work answers or raises. Returns when the last beat has ended too."""
         ...
 
 

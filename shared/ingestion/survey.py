@@ -35,8 +35,8 @@ class Survey:
     """Events that were accounted for before, or that came twice."""
 
 
-def begin(first: Event) -> Checkpoint:
-    """Where a stream that has no checkpoint starts: right before the first event that came."""
+def beginning(first: Event) -> Checkpoint:
+    """The first checkpoint of a stream: right before the first event that came."""
     return Checkpoint(first.sequence, first.sequence - 1, "", first.enqueued_at)
 
 

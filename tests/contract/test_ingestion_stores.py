@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from shared.ingestion.accounting import Fate, fate
 from shared.ingestion.errors import AccountingBroken, CommitRefused, Fenced
 from shared.ingestion.model import Commit, Effect, OutboxMessage, Stream
 from shared.ingestion.ports import Saved
+from tests.builders import NOW
 from tests.contract.conftest import now
 from tests.contract.ingestion import Store, checkpoint, commit, effect, gap, letter, new_stream
 
@@ -175,3 +177,87 @@ async def test_an_effect_without_rows_moves_the_checkpoint(store: Store) -> None
     assert saved.checkpoint is not None
     assert saved.checkpoint.sequence == 5
     assert await messages(store, stream) == []
+
+
+async def test_a_stream_can_begin_before_its_first_event(store: Store) -> None:
+    stream = new_stream()
+    beginning = Commit(None, checkpoint(0, epoch=3))
+    beginning = replace(beginning, checkpoint=replace(beginning.checkpoint, sequence=-1, offset=""))
+    saved = await store.commit(stream, await store.load(stream), beginning)
+    loaded = await store.load(stream)
+    assert loaded.checkpoint == saved.checkpoint == beginning.checkpoint
+    assert await store.streams() != []
+    with pytest.raises(CommitRefused):
+        await store.commit(stream, Saved(None, NOW), beginning)
+    with pytest.raises(Fenced):
+        await store.commit(stream, saved, commit(saved.checkpoint, 0, epoch=2))
+    await store.commit(stream, saved, commit(saved.checkpoint, 0, [effect(stream, 0)], epoch=3))
+    assert await messages(store, stream) == [f"{stream.hub}:0:0:0"]
+
+
+async def test_a_message_tells_its_event_and_how_long_it_has_waited(store: Store) -> None:
+    stream = new_stream()
+    saved = await store.load(stream)
+    await store.commit(stream, saved, commit(None, 7, [effect(stream, 7, messages=2)]))
+    found = await store.outbox(stream, 99)
+    assert [(stored.sequence, stored.taken) for stored in found] == [(7, 0), (7, 0)]
+    assert all(abs(stored.waited) < timedelta(seconds=5) for stored in found)
+
+
+async def test_of_two_who_take_a_message_over_one_gets_it(store: Store) -> None:
+    stream = new_stream()
+    effects = [effect(stream, n) for n in range(3)]
+    await store.commit(stream, await store.load(stream), commit(None, 2, effects))
+    first, second, third = await store.outbox(stream, 99)
+
+    async def attempt() -> bool:
+        try:
+            await store.take(stream, [first, second])
+        except CommitRefused:
+            return False
+        return True
+
+    assert sum(await asyncio.gather(*[attempt() for _ in range(6)])) == 1
+    again = await store.outbox(stream, 99)
+    assert [stored.taken for stored in again] == [1, 1, 0]
+    with pytest.raises(CommitRefused):
+        await store.take(stream, [third, first])
+    assert [stored.taken for stored in await store.outbox(stream, 99)] == [1, 1, 0], "all or none"
+    await store.take(stream, again)
+    assert [stored.message for stored in await store.outbox(stream, 99)] == [
+        stored.message for stored in again
+    ]
+
+
+async def test_a_message_that_was_sent_cannot_be_taken_over(store: Store) -> None:
+    stream = new_stream()
+    await first_commit(store, stream)
+    (stored,) = await store.outbox(stream, 9)
+    await store.sent(stream, [stored])
+    with pytest.raises(CommitRefused):
+        await store.take(stream, [stored])
+    assert await store.outbox(stream, 9) == []
+
+
+async def test_who_takes_a_message_over_makes_it_wait_anew(store: Store) -> None:
+    stream = new_stream()
+    await first_commit(store, stream)
+    await asyncio.sleep(2.1)  # the Date of an answer has whole seconds
+    (before,) = await store.outbox(stream, 9)
+    assert before.waited >= timedelta(seconds=1)
+    await store.take(stream, [before])
+    (after,) = await store.outbox(stream, 9)
+    assert after.waited < before.waited
+
+
+async def test_work_on_a_stream_is_seen_by_all(store: Store) -> None:
+    stream, other = new_stream("0"), new_stream("1")
+    assert await store.idle_for(stream) is None
+    saved = await first_commit(store, stream)
+    await asyncio.gather(*[store.mark_at_work(stream) for _ in range(4)])
+    idle = await store.idle_for(stream)
+    assert idle is not None
+    assert abs(idle) < timedelta(seconds=5)
+    assert await store.idle_for(other) is None
+    await store.commit(stream, saved, commit(saved.checkpoint, 2))
+    assert [each for each in await store.streams() if each == stream] == [stream]

@@ -41,6 +41,7 @@ from shared.autoscaling import AzureMonitorMetric, HubMetric, Mode, Threshold
 from shared.autoscaling.messages import encode_metric
 from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
 from shared.connections import EventHubConnection, StorageConnection, event_hub_connection
+from shared.ingestion.flows import tail
 from shared.ingestion.model import Event, Stream
 from shared.ingestion.survey import Span
 from tests.builders import resource
@@ -201,8 +202,9 @@ async def until(met: Callable[[], Awaitable[bool]]) -> None:
 
 @pytest.mark.parametrize("world", [Delivery], indirect=True, ids=["by hand"])
 async def test_from_events_to_a_decision_with_skips_repetitions_and_a_forgotten_tail(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tail, "IDLE", timedelta(0))  # two looks, whatever lies between them
     bodies = [own(500, 10 - n) for n in range(5)]
     await world.produce(*bodies[:4], b"nonsense", of_azure_monitor(7), bodies[4])
     events = await world.produced(6)

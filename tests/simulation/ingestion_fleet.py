@@ -150,6 +150,12 @@ class Store(MemoryIngestionStore):
         except CommitRefused:
             return
 
+    async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        with failing_as(StoreUnavailable("take")):
+            await pause()
+            await super().take(stream, messages)
+            await pause()
+
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         with failing_as(StoreUnavailable("sent")):
             await pause()
@@ -519,7 +525,7 @@ class World:
             self.begun.pop((instance.name, lease.partition_id, lease.epoch, key), None)
         await run(events, consumer)
         with failing_as(ConnectionError("queue")):
-            await outbox.drain(consumer.stream, self.store, self, limit=20)
+            await outbox.drain(consumer.stream, self.store, self, consumer.leases, limit=20)
 
     def _consumer(self, instance: Instance, lease: Ownership) -> Consumer:
         """A process keeps what it made for a lease, and with it what it remembers."""

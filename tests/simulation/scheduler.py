@@ -27,27 +27,48 @@ def pause(*, sheltered: bool = False) -> Generator[bool, None, None]:
     yield sheltered
 
 
+@dataclass(frozen=True, slots=True)
+class Until:
+    """What a task that sleeps waits for; no fault strikes it meanwhile."""
+
+    time: Any
+
+
+@coroutine
+def sleep_until(time: Any) -> Generator[Until, None, None]:
+    """Where other tasks run until that time, by the clock of the scheduler."""
+    yield Until(time)
+
+
 @dataclass(slots=True)
 class Task:
     work: Coroutine[Any, Any, Any]
     ended: Callable[[Any, BaseException | None], None]
     sheltered: bool = False
+    faultless: bool = False
+    until: Any = None
 
 
 class Scheduler:
-    """Runs tasks one step at a time. ``fault_rate`` is the chance of a fault at each step."""
+    """Runs tasks one step at a time. ``fault_rate`` is the chance of a fault at each step. Who
+    sleeps is woken by ``clock``."""
 
-    def __init__(self, seed: int, fault_rate: float) -> None:
+    def __init__(
+        self, seed: int, fault_rate: float, clock: Callable[[], Any] = lambda: None
+    ) -> None:
         self.random = random.Random(seed)
         self.fault_rate = fault_rate
+        self.clock = clock
         self.tasks: list[Task] = []
 
     def start(
         self,
         work: Coroutine[Any, Any, Any],
         ended: Callable[[Any, BaseException | None], None] = lambda _result, _error: None,
+        *,
+        faultless: bool = False,
     ) -> None:
-        self.tasks.append(Task(work, ended))
+        self.tasks.append(Task(work, ended, faultless=faultless))
 
     def step(self) -> None:
         """Wake one task."""
@@ -55,8 +76,10 @@ class Scheduler:
         if task is None:
             return
         try:
-            fault = None if task.sheltered else self._fault()
-            task.sheltered = task.work.throw(fault) if fault else task.work.send(None)
+            fault = None if task.sheltered or task.faultless else self._fault()
+            answer = task.work.throw(fault) if fault else task.work.send(None)
+            task.until = answer.time if isinstance(answer, Until) else None
+            task.sheltered = task.until is not None or answer
         except StopIteration as stop:
             self._end(task, stop.value, None)
         except (Exception, Crash) as error:
@@ -64,7 +87,8 @@ class Scheduler:
 
     def choose(self) -> Task | None:
         """Whose turn it is; None where nobody can go on."""
-        return self.random.choice(self.tasks) if self.tasks else None
+        awake = [task for task in self.tasks if task.until is None or task.until <= self.clock()]
+        return self.random.choice(awake) if awake else None
 
     def run_until_idle(self) -> None:
         while self.tasks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count, pairwise
 from typing import TypeVar
@@ -23,6 +24,7 @@ from shared.ingestion.errors import (
     TransientFailure,
 )
 from shared.ingestion.flows import outbox
+from shared.ingestion.flows.outbox import LEASE
 from shared.ingestion.flows.process_batch import Consumer, run, sweep
 from shared.ingestion.model import (
     Commit,
@@ -84,6 +86,12 @@ class Store(MemoryIngestionStore):
             self.replies += 1
         return answer
 
+    async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        with failing_as(StoreUnavailable("take")):
+            await pause()
+            await super().take(stream, messages)
+            await pause()
+
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         with failing_as(StoreUnavailable("sent")):
             await pause()
@@ -107,6 +115,17 @@ class Hub(MemoryHubReader):
             found = await super().state(stream)
             await pause()
         return found
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Sends for the owner of an epoch."""
+
+    world: World
+    epoch: int
+
+    async def send(self, messages: Sequence[OutboxMessage]) -> None:
+        await self.world.send(self.epoch, messages)
 
 
 async def thrice(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
@@ -149,6 +168,9 @@ class World:
         self.noticed = 0
         self.first = self.random.choice([0, 7])
         self.next_sequence = self.first
+        self.steps = 0
+        self.in_flight: dict[str, tuple[int, datetime]] = {}
+        """Messages that are being sent, the epoch of who sends them, and since when."""
         self.forgotten: set[int] = set()
         self.host_checkpoint = self.first - 1
         self.poison = self.random.choice(["none", "few", "first", "last", "all"])
@@ -162,9 +184,9 @@ class World:
         return self.store.rows[STREAM]
 
     def now(self) -> datetime:
-        """Each event takes a second to come; making a hub anew takes an hour."""
+        """Each event takes a second to come, each step a tenth; making a hub anew takes an hour."""
         hours = self.recreated_at is not None
-        return NOW + timedelta(seconds=self.next_sequence, hours=hours)
+        return NOW + timedelta(seconds=self.next_sequence + self.steps / 10, hours=hours)
 
     def enqueue(self, number: int) -> None:
         for place in range(number):
@@ -237,10 +259,21 @@ class World:
         message = OutboxMessage(message_id(STREAM, event.sequence), "m")
         return Effect(event.sequence, messages=(message,))
 
-    async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        await pause()
-        self.received.extend(message.message_id for message in messages)
-        await pause()
+    async def send(self, epoch: int, messages: Sequence[OutboxMessage]) -> None:
+        names = [message.message_id for message in messages]
+        in_time = self.now() - LEASE / 2  # a call that takes longer is not waited for
+        begun = [self.in_flight[name] for name in names if name in self.in_flight]
+        others = {other for other, at in begun if at > in_time} - {epoch}
+        assert not others, f"{epoch} sends what {others} is sending"
+        self.in_flight.update(dict.fromkeys(names, (epoch, self.now())))
+        try:
+            await pause()
+            self.received.extend(names)
+            await pause()
+        finally:
+            for name in names:
+                if self.in_flight.get(name, (epoch,))[0] == epoch:
+                    self.in_flight.pop(name, None)
 
     # --- the host ---
 
@@ -274,7 +307,8 @@ class World:
                 elif self.random.random() < 0.3:
                     await sweep(consumer)
                 with failing_as(ConnectionError("queue")):
-                    await outbox.drain(STREAM, self.store, self, limit=20)
+                    sender = Sender(self, consumer.writer.epoch or 0)
+                    await outbox.drain(STREAM, self.store, sender, consumer.leases, limit=20)
             except HOLDING:
                 if not self._times_out():
                     continue  # endless retry: the same batch again
@@ -299,6 +333,7 @@ class World:
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
+            self.steps += 1
             self.scheduler.step()
             chance = self.random.random()
             if self.scheduler.fault_rate and chance < 0.02:

@@ -54,6 +54,15 @@ class Both(MemoryIngestionStore):
         assert mine == theirs
         return mine
 
+    async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        try:
+            await super().take(stream, messages)
+        except IngestionError as refusal:
+            with pytest.raises(type(refusal)):
+                await self.sql.take(stream, messages)
+            raise
+        await self.sql.take(stream, messages)
+
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         await super().sent(stream, messages)
         await self.sql.sent(stream, messages)

@@ -1,10 +1,15 @@
 """Functions that a host starts again, in the wrong order, twice at a time, or never: behind the
-breaker, with a tail timer, an outbox, and a dependency that is down for a while."""
+breaker, with a tail timer, an outbox, and a dependency that is down for a while.
+
+Handlers and the queue take their time: longer than the breaker's window, than the tail's minute,
+than the lease of a message.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
 from typing import TypeVar
@@ -32,7 +37,8 @@ from shared.ingestion.errors import (
 from shared.ingestion.failure_window import Tally, TripRule
 from shared.ingestion.flows import ingest
 from shared.ingestion.flows.guard import BreakerGuard
-from shared.ingestion.flows.ingest import Line
+from shared.ingestion.flows.ingest import BEAT_SECONDS, Line
+from shared.ingestion.flows.outbox import LEASE
 from shared.ingestion.flows.process_batch import Consumer
 from shared.ingestion.flows.retain import Keeper
 from shared.ingestion.flows.tail import TailWatch
@@ -46,16 +52,18 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.ingestion.ports import ReadBack, Saved, SeenBreaker, StoredMessage
+from shared.ingestion.ports import Beat, Handler, ReadBack, Saved, SeenBreaker, StoredMessage
 from shared.ingestion.survey import Span
 from tests.builders import NOW
-from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
+from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 from tests.simulation.seeds import seeds
 
 T = TypeVar("T")
 PARTITIONS = ("0", "1", "2")
 RULE = TripRule(failures_max=20)
 TIMES = BreakerTimes(break_seconds=10, break_seconds_max=40, probe_events=3, probe_seconds=15)
+SEEN_AFTER = timedelta(seconds=30)
+"""A batch that is at work for so long has said so, even where its first word was lost."""
 KEEP = timedelta(seconds=40)
 RECOVERY_MAX = timedelta(minutes=15)
 LIMITS = CommitLimits(rows_max=12)
@@ -74,6 +82,17 @@ EXPECTED = (
 
 def stream_of(partition_id: str) -> Stream:
     return Stream("ns", "hub", "$Default", partition_id)
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Sends for an instance."""
+
+    world: World
+    instance: str
+
+    async def send(self, messages: Sequence[OutboxMessage]) -> None:
+        await self.world.send(self.instance, messages)
 
 
 async def one_by_one(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
@@ -103,6 +122,12 @@ class Store(MemoryIngestionStore):
         self.written_at.update({(stream, e.sequence): self._clock() for e in commit.effects})
         return answer
 
+    async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        await unreliable(super().take(stream, messages), StoreUnavailable)
+
+    async def mark_at_work(self, stream: Stream) -> None:
+        await unreliable(super().mark_at_work(stream), StoreUnavailable)
+
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         await unreliable(super().sent(stream, messages), StoreUnavailable)
 
@@ -112,9 +137,6 @@ class Breakers(MemoryBreakerStore):
         return await unreliable(super().load(), StoreUnavailable)
 
     async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
-        before, after = seen.breaker.probe, breaker.probe
-        if before and after and seen.read_at < before.until < after.until:
-            assert after.events_left < before.events_left, "a probe goes on without a success"
         return await unreliable(super().replace(seen, breaker), StoreUnavailable)
 
     async def put_tally(self, tally: Tally) -> None:
@@ -185,9 +207,15 @@ class World:
     """A hub that grows, and a host that delivers from it as hosts do."""
 
     def __init__(self, seed: int, fault_rate: float) -> None:
-        self.scheduler = Scheduler(seed, fault_rate)
+        self.scheduler = Scheduler(seed, fault_rate, self.clock)
         self.random = self.scheduler.random
         self.now = NOW
+        self.slow = (0.0, 0.004, 0.02)[seed // 2 % 3]
+        """The chance that a call takes its time."""
+        self.handling: dict[tuple[str, int], list[datetime]] = defaultdict(list)
+        """Events of batches that are being handled, and since when."""
+        self.sending: dict[str, str] = {}
+        """Messages that are being sent, and by which instance."""
         self.store = Store(self.clock, LIMITS.rows_max)
         self.breakers = Breakers(self.clock)
         self.hub = Hub(read_max=7)
@@ -196,10 +224,16 @@ class World:
         self.sent: list[str] = []
         self.told: list[int] = []
         self.txids = count()
-        self.instances = [BreakerGuard(f"i{n}", self.breakers, self, RULE, TIMES) for n in range(3)]
+        self.instances = [
+            BreakerGuard(f"i{n}", self.breakers, self, RULE, TIMES, self.elapsed) for n in range(3)
+        ]
         self.positions = dict.fromkeys(PARTITIONS, 0)
         self.owners = dict.fromkeys(PARTITIONS, self.instances[0])
         self.watch = TailWatch(one_by_one)
+        self.busy: set[str] = set()
+        self.begun: set[str] = set()
+        """Partitions of which a batch was taken in, or held by what handles it: from then on the
+        host may move past any other."""
         self.repeating = ""
         """A partition of which the host delivers nothing but what came before."""
         self.lines: dict[tuple[str, str], Line] = {}
@@ -213,6 +247,38 @@ class World:
 
     # --- ports
 
+    async def take_time(self) -> None:
+        if self.random.random() < self.slow:
+            seconds = self.random.choice([3, 20, 45, 90, 150])
+            self.counts[f"slow {seconds}"] += 1
+            await sleep_until(self.now + timedelta(seconds=seconds))
+
+    def handle_of(self, partition_id: str) -> Handler:
+        async def handle(event: Event) -> Effect:
+            since, key = self.now, (partition_id, event.sequence)
+            self.handling[key].append(since)
+            try:
+                await self.take_time()
+                return await self.handle(event)
+            finally:
+                self.handling[key].remove(since)
+
+        return handle
+
+    def sweep_of(self, partition_id: str) -> Handler:
+        """Of a sweep, which must see that a batch is at work, once that has had time to say so."""
+
+        async def handle(event: Event) -> Effect:
+            self.counts["swept"] += 1
+            begun = [
+                at for key, each in self.handling.items() for at in each if key[0] == partition_id
+            ]
+            oldest = min(begun, default=self.now)
+            assert self.now - oldest < SEEN_AFTER, f"a batch is at work since {oldest}"
+            return await self.handle(event)
+
+        return handle
+
     async def handle(self, event: Event) -> Effect:
         await pause_or(DependencyDown("database"))
         if self.down:
@@ -222,9 +288,47 @@ class World:
         name = message_id(stream_of(event.body.decode()), event.sequence)
         return Effect(event.sequence, "kept", (OutboxMessage(name, "m"),))
 
-    async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        await pause_or(DependencyDown("queue"))
-        self.sent += [message.message_id for message in messages]
+    async def send(self, instance: str, messages: Sequence[OutboxMessage]) -> None:
+        names = [message.message_id for message in messages]
+        others = {self.sending.get(name, instance) for name in names} - {instance}
+        assert not others, f"{instance} sends what {others} is sending"
+        self.sending.update(dict.fromkeys(names, instance))
+        try:
+            if self.random.random() < self.slow:
+                self.counts["slow queue"] += 1
+                await sleep_until(self.now + self.random.choice([0.1, 0.3, 0.45]) * LEASE)
+            await pause_or(DependencyDown("queue"))
+            self.sent += names
+        finally:
+            for name in names:
+                self.sending.pop(name, None)
+
+    async def beside(self, work: Awaitable[T], beat: Beat) -> T:
+        """Beats go on until the work has ended, or died."""
+        over, beating = False, False
+
+        async def beats() -> None:
+            nonlocal beating
+            while not over:
+                await sleep_until(self.now + timedelta(seconds=BEAT_SECONDS))
+                if not over:
+                    beating = True
+                    await beat()
+                    beating = False
+
+        self.scheduler.start(beats(), faultless=True)
+        try:
+            result = await work
+        except Exception:
+            over = True
+            while beating:
+                await pause(sheltered=True)
+            raise
+        finally:
+            over = True
+        while beating:
+            await pause(sheltered=True)
+        return result
 
     async def announce(self, breaker: Breaker) -> None:
         await pause_or(AnnouncementFailed("webhook"))
@@ -243,13 +347,13 @@ class World:
             Writer(guard.instance),
             self.store,
             self.hub,
-            self.handle,
+            self.handle_of(partition_id),
             once,
             one_by_one,
             lambda: f"t{next(self.txids)}",
             LIMITS,
         )
-        return Line(consumer, guard, self, self.elapsed)
+        return Line(consumer, guard, Sender(self, guard.instance), self.elapsed, self.beside)
 
     # --- the host
 
@@ -264,13 +368,18 @@ class World:
             self.hub.add(stream_of(partition_id), event)
 
     def deliver(self, partition_id: str) -> None:
-        """A batch from where the host thinks it is; it may skip, go back, or do it twice."""
+        """A batch from where the host thinks it is; it may skip, go back, or do it twice.
+
+        Mostly one at a time: the host waits for a batch that takes long, or gives it to another.
+        """
+        if partition_id in self.busy and self.random.random() < 0.99:
+            return
         log = self.hub.events[stream_of(partition_id)]
         chance = self.random.random()
         if chance < 0.05 and self.positions[partition_id] > 0:
             back = self.random.randint(1, 30)
             self.positions[partition_id] = max(self.positions[partition_id] - back, 0)
-        elif chance < 0.1 and self.store.rows[stream_of(partition_id)].checkpoint:
+        elif chance < 0.1 and partition_id in self.begun:
             self.positions[partition_id] = min(self.positions[partition_id] + 3, len(log))
         first = self.positions[partition_id]
         if partition_id == self.repeating:
@@ -285,6 +394,7 @@ class World:
         zombies = [self.random.choice(self.instances)] if chance > 0.9 else []
         for guard in (self.owners[partition_id], *zombies):
             self.counts["deliveries"] += 1
+            self.busy.add(partition_id)
             work = ingest.run(batch, self.line(partition_id, guard))
             self.scheduler.start(work, self.delivered(partition_id, batch[-1].sequence + 1))
 
@@ -294,6 +404,9 @@ class World:
         def ended(_result: object, error: BaseException | None) -> None:
             assert error is None or isinstance(error, EXPECTED), repr(error)
             self.counts[type(error).__name__] += 1
+            self.busy.discard(partition_id)
+            if error is None or isinstance(error, DependencyDown | BreakerOpen):
+                self.begun.add(partition_id)
             if error is None:
                 self.positions[partition_id] = max(position, self.positions[partition_id])
 
@@ -305,8 +418,13 @@ class World:
         def ended(_result: object, error: BaseException | None) -> None:
             assert error is None or isinstance(error, EXPECTED), repr(error)
 
-        work = self.watch.run(PARTITIONS, lambda partition: self.line(partition, guard))
-        self.scheduler.start(work, ended)
+        def line_of(partition_id: str) -> Line:
+            line = self.line(partition_id, guard)
+            return replace(
+                line, consumer=replace(line.consumer, handle=self.sweep_of(partition_id))
+            )
+
+        self.scheduler.start(self.watch.run(PARTITIONS, line_of), ended)
         keeper = Keeper(self.store, self.retention, KEEP, self.elapsed)
         self.scheduler.start(keeper.run(), ended)
 
@@ -325,7 +443,10 @@ class World:
                 next_tail = self.now + timedelta(seconds=5)
             for _ in range(40):
                 self.scheduler.step()
-        self.scheduler.run_until_idle()
+        while self.scheduler.tasks:
+            if self.scheduler.choose() is None:
+                self.now += timedelta(seconds=1)
+            self.scheduler.step()
 
     # --- what must hold
 
@@ -342,7 +463,8 @@ class World:
         for partition_id in PARTITIONS:
             stream = stream_of(partition_id)
             rows, log = self.store.rows[stream], self.hub.events[stream]
-            first = rows.checkpoint.start if rows.checkpoint else len(log)
+            first = rows.checkpoint.start if rows.checkpoint else 0
+            assert first == 0, f"{partition_id}: begins at {first}"
             removed = self.retention.removed[stream]
             ends = Counter([*rows.effects, *removed, *rows.dead_letters])
             assert ends == Counter(range(first, len(log))), f"{partition_id}: lost or twice"
@@ -356,15 +478,19 @@ class World:
 
 def check_seed(seed: int) -> World:
     world = World(seed, fault_rate=(0.0, 0.01, 0.03)[seed % 3])
-    for down in (False, True, False):
+    for down in (seed % 4 == 2, True, False):
         world.down = down
         world.repeating = PARTITIONS[2] if seed % 2 and down else world.repeating
-        world.run(40)
+        world.run(120 if world.slow else 40)
     world.scheduler.fault_rate = 0
     while not world.caught_up and world.now < NOW + RECOVERY_MAX:
         world.produce(PARTITIONS[0])  # a probe needs something to try
         world.run(20, produces=False)
     world.run(TIMES.announce_seconds + 20, produces=False, skips_tail=True)  # all by the timer
+    end = world.now + RECOVERY_MAX
+    while not world.caught_up and world.now < end:
+        world.produce(PARTITIONS[0])
+        world.run(20, produces=False, skips_tail=True)
     world.check()
     row = world.breakers._seen.breaker
     assert row.mode is Mode.CLOSED, row

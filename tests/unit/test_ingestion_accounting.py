@@ -33,7 +33,7 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.ingestion.survey import Span, begin, survey, tail
+from shared.ingestion.survey import Span, beginning, survey, tail
 from tests.builders import NOW
 
 ME = Writer("me", 3)
@@ -87,7 +87,7 @@ def test_what_is_missing_before_and_within_a_batch_is_found() -> None:
 
 
 def test_a_first_batch_starts_where_it_starts() -> None:
-    start = begin(event(41))
+    start = beginning(event(41))
     assert (start.start, start.sequence) == (41, 40)
     assert survey(start, events(41, 42)).missing == ()
     (commit,) = plan(None, [sending(41), sending(42)])

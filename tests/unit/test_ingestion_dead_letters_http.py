@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from shared.exchange import Reply, Request
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.flows import dead_letters_http as http
 from shared.ingestion.flows.dead_letters_http import Desk
-from shared.ingestion.model import Effect, Event, Stream
+from shared.ingestion.model import Effect, Event
+from shared.ingestion.ports import StoredDeadLetter
 from tests.unit.test_ingestion_redrive import FIRST, redriver, store_with, to_message
 
 JSON_TYPE = {"content-type": "application/json"}
@@ -29,8 +31,9 @@ def fails(event: Event) -> Effect:
 async def desk(handle: Any = to_message) -> Desk:
     store = await store_with(range(1, 7))
 
-    async def sent(stream: Stream) -> None:
-        await store.sent(stream, await store.outbox(stream, 100))
+    async def sent(letters: Sequence[StoredDeadLetter]) -> None:
+        for stream in {stored.stream for stored in letters}:
+            await store.sent(stream, await store.outbox(stream, 100))
 
     return Desk(store, MemoryHubReader(), redriver(store, handle), sent)
 

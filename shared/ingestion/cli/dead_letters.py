@@ -85,8 +85,7 @@ async def _redrive(options: argparse.Namespace) -> Any:
 
 async def _into_the_pipeline(letters: Sequence[StoredDeadLetter]) -> Done:
     outcome = await wiring_ingestion.redriver().run(letters)
-    for stream in {stored.stream for stored in outcome.done}:
-        await wiring_ingestion.drain_outbox(stream)
+    await wiring_ingestion.send_redriven(outcome.done)
     return outcome
 
 

@@ -19,7 +19,7 @@ from shared.ingestion.errors import (
 from shared.ingestion.flows import dead_letter_view as view
 from shared.ingestion.flows.dead_letters import Wanted, find, older_than, read
 from shared.ingestion.flows.redrive import Done, Redriver, purge
-from shared.ingestion.model import FailureKind, Stream
+from shared.ingestion.model import FailureKind
 from shared.ingestion.ports import DeadLetterStore, HubReader, IngestionStore, StoredDeadLetter
 
 LIST_MAX = 200
@@ -40,7 +40,7 @@ class Desk:
     store: Store
     hub: HubReader
     redriver: Redriver
-    sent: Callable[[Stream], Awaitable[None]]
+    sent: Callable[[Sequence[StoredDeadLetter]], Awaitable[None]]
 
 
 async def listing(asked: Request, desk: Desk) -> Reply:
@@ -72,8 +72,7 @@ async def redrive(asked: Request, desk: Desk) -> Reply:
         if not letters:
             raise NotThere("no dead letter of this number")
         outcome = await desk.redriver.run(letters)
-        for stream in {stored.stream for stored in outcome.done}:
-            await desk.sent(stream)
+        await desk.sent(outcome.done)
         return view.done(outcome)
 
     return await _answered(answer)

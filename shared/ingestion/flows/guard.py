@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from shared.ingestion.breaker import (
     LONG_AGO,
     Breaker,
     BreakerTimes,
     Gate,
-    Mode,
     announced,
     gate,
+    keep_probe,
     report_probe,
     start_probe,
     take_announcement,
@@ -21,11 +23,20 @@ from shared.ingestion.breaker import (
     untold,
 )
 from shared.ingestion.errors import AnnouncementFailed, BreakerChanged
-from shared.ingestion.failure_window import Tally, TripRule, count, health, oldest_bucket
+from shared.ingestion.failure_window import (
+    Tally,
+    TripRule,
+    bucket_start,
+    count,
+    health,
+    oldest_bucket,
+)
 from shared.ingestion.ports import Announcer, BreakerStore, SeenBreaker
 
 log = logging.getLogger(__name__)
 
+TALLIES_REMEMBERED = timedelta(minutes=5)
+"""The clock of a store may be read a little earlier than before; its buckets go on then."""
 RACES_MAX = 10
 """Races lost in a row before it is left to be told once more."""
 
@@ -43,11 +54,20 @@ class BreakerGuard:
     announcer: Announcer
     rule: TripRule = field(default_factory=TripRule)
     times: BreakerTimes = field(default_factory=BreakerTimes)
+    elapsed: Callable[[], float] = time.monotonic
+    """Seconds that have passed here, from anywhere."""
+    counted: dict[datetime, Tally] = field(default_factory=dict)
+    """What was counted of late, by bucket."""
     unwritten: dict[datetime, Tally] = field(default_factory=dict)
-    current: Tally | None = None
     writing: bool = False
     looked_at: datetime = LONG_AGO
-    """When it looked last, by the store's clock."""
+    """When it looked last, by the store's clock; ``looked_when`` is the same by ``elapsed``."""
+    looked_when: float = 0.0
+
+    @property
+    def now(self) -> datetime:
+        """The store's clock, by what has passed here since it was read last."""
+        return self.looked_at + timedelta(seconds=self.elapsed() - self.looked_when)
 
     async def admit(self, partition_id: str, *, may_probe: bool = True) -> Gate:
         """How much of a partition's next batch may be processed; takes the probe where it is due,
@@ -63,18 +83,23 @@ class BreakerGuard:
         won = await self._won(seen, probing)
         return found if won is None else gate(won.breaker, self.instance, partition_id, won.read_at)
 
-    async def is_closed(self) -> bool:
-        """Whether events flow; asks for no probe, but looks after announcements too."""
-        return (await self._look()).breaker.mode is Mode.CLOSED
-
     async def _look(self) -> SeenBreaker:
-        seen = await self.store.load()
-        self.looked_at = seen.read_at
+        seen = await self._seen()
         taken = await self._won(seen, take_announcement(seen.breaker, seen.read_at, self.times))
         if taken is None:
             return seen
         await self._announce(taken.breaker)
-        return await self.store.load()
+        return await self._seen()
+
+    async def _seen(self) -> SeenBreaker:
+        seen = await self.store.load()
+        self.looked_at, self.looked_when = seen.read_at, self.elapsed()
+        return seen
+
+    async def look(self, partition_id: str) -> Gate:
+        """Whether a batch that was admitted may go on."""
+        seen = await self._look()
+        return gate(seen.breaker, self.instance, partition_id, seen.read_at)
 
     def count(
         self,
@@ -85,9 +110,10 @@ class BreakerGuard:
         slow: int = 0,
         last_error: str = "",
     ) -> None:
-        """Count a batch's calls, in memory. ``now`` is the store's clock."""
+        """Count calls, in memory, that ended in the bucket of ``now``, by the store's clock."""
+        start = bucket_start(now, self.rule.bucket_seconds)
         tally = count(
-            self.current,
+            self.counted.get(start),
             self.instance,
             now,
             self.rule,
@@ -96,18 +122,21 @@ class BreakerGuard:
             slow=slow,
             last_error=last_error,
         )
-        self.current = self.unwritten[tally.bucket_start] = tally
+        oldest = start - TALLIES_REMEMBERED
+        self.counted = {at: each for at, each in self.counted.items() if at >= oldest}
+        self.counted[start] = self.unwritten[start] = tally
 
     @property
     def is_behind(self) -> bool:
         """Whether a bucket that is over is still to be written. Successes can wait so long: they
         only weigh against failures, and three calls to the store for each batch are many."""
-        return any(tally is not self.current for tally in self.unwritten.values())
+        newest = max(self.counted, default=None)
+        return any(start != newest for start in self.unwritten)
 
     async def after_batch(self) -> None:
         """Write what was counted, and open the breaker if all instances together say so."""
         await self._write()
-        seen = await self.store.load()
+        seen = await self._seen()
         tallies = await self.store.tallies(oldest_bucket(seen.read_at, self.rule))
         found = health(tallies, seen.read_at, self.rule, since=seen.breaker.changed_at)
         if found.trip_reason is None:
@@ -132,9 +161,14 @@ class BreakerGuard:
         finally:
             self.writing = False
 
+    async def keep_probe(self) -> None:
+        """Hold the probe while its events are being handled; without effect from who lost it."""
+        seen = await self._seen()
+        await self._won(seen, keep_probe(seen.breaker, self.instance, seen.read_at, self.times))
+
     async def after_probe(self, successes: int, failure: str | None) -> None:
         """Report what the probe's events did; without effect from who lost the probe."""
-        seen = await self.store.load()
+        seen = await self._seen()
         after = report_probe(
             seen.breaker, self.instance, successes, failure, seen.read_at, self.times
         )

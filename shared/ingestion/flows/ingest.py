@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import logging
+import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 from operator import attrgetter
 
+from shared.ingestion.breaker import LONG_AGO
 from shared.ingestion.errors import BadEvent, BreakerOpen, Fenced, StoreUnavailable
-from shared.ingestion.failure_window import TripRule
 from shared.ingestion.flows import outbox, process_batch
+from shared.ingestion.flows.beside import alone
 from shared.ingestion.flows.guard import BreakerGuard
 from shared.ingestion.flows.process_batch import Consumer, Report
 from shared.ingestion.model import Effect, Event
-from shared.ingestion.ports import Handler, MessageSender
+from shared.ingestion.ports import Beside, Handler, MessageSender
 
 log = logging.getLogger(__name__)
 
-OUTBOX_LIMIT = 100
+BEAT_SECONDS = 5.0
+"""How often a batch that takes long tells the breaker how it goes, and asks whether to go on."""
+WORK_MARK_SECONDS = 15.0
+"""How often it notes that somebody is at work on its stream."""
+MARKS_A_LINE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,7 @@ class Line:
     guard: BreakerGuard
     sender: MessageSender
     elapsed: Callable[[], float]
+    beside: Beside = alone
 
     @property
     def name(self) -> str:
@@ -37,33 +46,50 @@ class Line:
 
 @dataclass(slots=True)
 class Calls:
-    """The handler's calls of one batch, counted and timed."""
+    """The handler's calls of one batch, timed, and counted when they end.
 
-    rule: TripRule
-    elapsed: Callable[[], float]
+    What ended since ``told`` is not yet in the breaker's count; all of it is of one bucket, the one
+    that ``bucket`` is in.
+    """
+
+    line: Line
+    probing: bool = False
     successes: int = 0
     failures: int = 0
     slow: int = 0
     last_error: str = ""
+    told: tuple[int, int, int] = (0, 0, 0)
+    bucket: datetime = LONG_AGO
+    bucket_ends: float = -math.inf
+    urgent: bool = False
+    """Something failed or was slow since the breaker was told."""
+    beat_due: float = math.inf
+    """When a call that ends beats itself: a handler that never waits lets nobody else do it."""
+    mark_due: float = -math.inf
+    marks: int = 0
+    stopped: str = ""
+    """Why no further event may begin."""
 
     def of(self, handle: Handler) -> Handler:
-        elapsed, slow_seconds = self.elapsed, self.rule.slow_seconds
+        elapsed, rule = self.line.elapsed, self.line.guard.rule
 
         async def counted(event: Event) -> Effect:
+            if self.stopped:
+                raise BreakerOpen(self.stopped)
             began = elapsed()
             try:
                 effect = await handle(event)
-            except BadEvent as error:
-                if self.rule.counts_bad_events:
-                    self.fail(error)
-                raise
             except Exception as error:
-                self.fail(error)
+                ended = self._end(began)
+                if rule.counts_bad_events or not isinstance(error, BadEvent):
+                    self.fail(error)
+                if ended >= self.beat_due:
+                    await self.beat()
                 raise
-            finally:
-                if elapsed() - began > slow_seconds:
-                    self.slow += 1
+            ended = self._end(began)
             self.successes += 1
+            if ended >= self.beat_due:
+                await self.beat()
             return effect
 
         return counted
@@ -74,7 +100,77 @@ class Calls:
 
     def fail(self, error: Exception) -> None:
         self.failures += 1
+        self.urgent = True
         self.last_error = f"{type(error).__name__}: {error}"
+
+    def _end(self, began: float) -> float:
+        """A call has ended; what it was is counted next."""
+        now = self.line.elapsed()
+        if now >= self.bucket_ends:
+            self.count()
+        if now - began > self.line.guard.rule.slow_seconds:
+            self.slow += 1
+            self.urgent = True
+        return now
+
+    def count(self) -> None:
+        """Hand what ended since the last time over to the guard, and begin anew."""
+        guard = self.line.guard
+        calls = (self.successes, self.failures, self.slow)
+        successes, failures, slow = [new - old for new, old in zip(calls, self.told, strict=True)]
+        if not self.probing and (successes or failures or slow):
+            guard.count(
+                self.bucket,
+                successes=successes,
+                failures=failures,
+                slow=slow,
+                last_error=self.last_error if failures else "",
+            )
+        self.told, self.bucket = calls, guard.now
+        seconds = guard.rule.bucket_seconds
+        self.bucket_ends = self.line.elapsed() + seconds - self.bucket.timestamp() % seconds
+
+    async def beat(self) -> None:
+        """Tell of the batch while it runs, and find out whether it may go on."""
+        now = self.line.elapsed()
+        self.beat_due = now + 2 * BEAT_SECONDS
+        try:
+            if now >= self.mark_due:
+                await self._mark(now)
+            await self._tell()
+            gate = await self.line.guard.look(self.line.consumer.stream.partition_id)
+        except StoreUnavailable as error:
+            log.warning("[breaker_not_told] %s: %s", self.line.name, error)
+            return
+        if gate.shut and not self.stopped:
+            self.stopped = f"{self.line.name} is held, the breaker is {gate.reason}"
+            log.warning("[batch_stopped] %s: the breaker is %s", self.line.name, gate.reason)
+
+    async def _mark(self, now: float) -> None:
+        """Note that the stream is at work; once a minute the log hears of it too."""
+        await self.line.consumer.store.mark_at_work(self.line.consumer.stream)
+        self.mark_due, self.marks = now + WORK_MARK_SECONDS, self.marks + 1
+        if self.marks % MARKS_A_LINE == 0:
+            ended = self.successes + self.failures
+            log.info("[batch_at_work] %s: %s call(s) have ended so far", self.line.name, ended)
+
+    async def _tell(self) -> None:
+        if self.probing:
+            await self.line.guard.keep_probe()
+        else:
+            await self.tell()
+
+    async def tell(self) -> None:
+        """Add to what all instances count what is worth it, and open the breaker where it is."""
+        self.count()
+        urgent, self.urgent = self.urgent, False
+        if not urgent and not self.line.guard.is_behind:
+            return
+        try:
+            await self.line.guard.after_batch()
+        except StoreUnavailable:
+            self.urgent = self.urgent or urgent
+            raise
 
 
 async def run(events: Sequence[Event], line: Line) -> None:
@@ -84,6 +180,7 @@ async def run(events: Sequence[Event], line: Line) -> None:
     single bad event among them says nothing of what they are handled with. Those that came again
     are neither held nor a trial.
     """
+    await process_batch.begin(events, line.consumer)
     left, only_new = sorted(events, key=attrgetter("sequence")), False
     while left:
         gate = await line.guard.admit(line.consumer.stream.partition_id, may_probe=only_new)
@@ -94,7 +191,8 @@ async def run(events: Sequence[Event], line: Line) -> None:
             raise BreakerOpen(f"{line.name} is held, the breaker is {gate.reason}")
         part = left[: gate.events_max]
         left = left[len(part) :]
-        await _watched(part, line, probing=gate.events_max is not None)
+        work = partial(process_batch.run, part)
+        await _watched(work, line, probing=gate.events_max is not None)
 
 
 async def _new(events: list[Event], line: Line) -> list[Event]:
@@ -108,58 +206,63 @@ async def _new(events: list[Event], line: Line) -> list[Event]:
     return events[first_new:]
 
 
-async def _watched(part: Sequence[Event], line: Line, *, probing: bool) -> None:
-    """Process, and tell the breaker how it went before anything is raised."""
-    calls = Calls(line.guard.rule, line.elapsed)
-    consumer = replace(line.consumer, handle=calls.of(line.consumer.handle))
+async def sweep(line: Line, events_max: int | None) -> None:
+    """Account for what nobody delivered, as for a batch: counted, stopped and sent like one.
+
+    ``events_max`` is how many the breaker lets through; None: all.
+    """
+    work = partial(process_batch.sweep, events_max=events_max)
+    await _watched(work, line, probing=events_max is not None)
+
+
+Work = Callable[[Consumer], Awaitable[Report]]
+
+
+async def _watched(work: Work, line: Line, *, probing: bool) -> None:
+    """Process, and tell the breaker how it goes, and before anything is raised how it went."""
+    calls = Calls(line, probing, beat_due=line.elapsed() + 2 * BEAT_SECONDS)
+    line.consumer.remembered.at_work += 1
     try:
-        report = await process_batch.run(part, consumer)
-        tell(line, report)
-        if not report.nothing_to_send:
-            await drain(line)
+        await line.beside(_processed(work, line, calls), calls.beat)
     except Fenced:
         raise  # somebody else goes on, nothing is broken
     except Exception as error:
-        if calls.failures == 0:  # not the handler's: the store's, the hub's or the queue's
-            calls.fail(error)
-        await _told(calls, line, probing, after=error)
+        if calls.failures == 0 and not isinstance(error, BreakerOpen):
+            calls.count()
+            calls.fail(error)  # not the handler's: the store's, the hub's or the queue's
+        await _told(calls, after=error)
         raise
-    await _told(calls, line, probing)
+    finally:
+        line.consumer.remembered.at_work -= 1
+    await _told(calls)
 
 
-async def _told(calls: Calls, line: Line, probing: bool, after: Exception | None = None) -> None:
+async def _processed(work: Work, line: Line, calls: Calls) -> None:
+    report = await work(replace(line.consumer, handle=calls.of(line.consumer.handle)))
+    tell(line, report)
+    if not report.nothing_to_send:
+        await drain(line)
+
+
+async def _told(calls: Calls, after: Exception | None = None) -> None:
     try:
-        if probing:
-            failed = after is not None or calls.mostly_failed
+        if not calls.probing:
+            await calls.tell()
+            return
+        failed = calls.mostly_failed or (after is not None and not isinstance(after, BreakerOpen))
+        if failed or calls.successes:
             failure = calls.last_error if failed else None
-            if failed or calls.successes:
-                await line.guard.after_probe(calls.successes, failure)
-        elif calls.successes or calls.failures:
-            line.guard.count(
-                line.guard.looked_at,
-                successes=calls.successes,
-                failures=calls.failures,
-                slow=calls.slow,
-                last_error=calls.last_error,
-            )
-            if calls.failures or calls.slow or line.guard.is_behind:
-                await line.guard.after_batch()
+            await calls.line.guard.after_probe(calls.successes, failure)
     except StoreUnavailable as error:
         if after is None:
             raise
-        log.warning("[breaker_not_told] %s: %s", line.name, error)
+        log.warning("[breaker_not_told] %s: %s", calls.line.name, error)
 
 
 async def drain(line: Line) -> int:
-    """Send all that commits left to be sent."""
-    sent = 0
-    while found := await outbox.drain(
-        line.consumer.stream, line.consumer.store, line.sender, OUTBOX_LIMIT
-    ):
-        sent += found
-        if found < OUTBOX_LIMIT:
-            break
-    return sent
+    """Send all that this process is the one to send, and what others left behind."""
+    consumer = line.consumer
+    return await outbox.drain(consumer.stream, consumer.store, line.sender, consumer.leases)
 
 
 def tell(line: Line, report: Report) -> None:

@@ -1,8 +1,10 @@
 """A batch of events, committed: nothing lost, nothing twice, whoever else is at work.
 
-1. Read the checkpoint, skip what it covers. 2. Read back what is missing; what the hub no longer
-has is a gap. 3. Handle the events. 4. Commit prefix by prefix, each under the version that was
-read. Who loses that race starts again, with the outcomes that it has already.
+1. Read the checkpoint, skip what it covers; a stream that has none gets one right before its first
+event, so that a batch that fails before its first commit is missed later. 2. Read back what is
+missing; what the hub no longer has is a gap. 3. Handle the events. 4. Commit prefix by prefix, each
+under the version that was read. Who loses that race starts again, with the outcomes that it has
+already.
 
 A reader whose own commit came last has no need to read: it remembers what it wrote, and goes on
 from there where the batch is the very next one. Had anybody else written since, the commit is
@@ -17,10 +19,12 @@ from datetime import datetime
 
 from shared.ingestion.accounting import CommitLimits, Fate, Writer, fate, plan_commits
 from shared.ingestion.errors import AccountingBroken, CommitRefused, StoreUnavailable
+from shared.ingestion.failures import Outages
+from shared.ingestion.flows.outbox import Leases
 from shared.ingestion.flows.settle import Settled, settle
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, Event, Gap, Stream
 from shared.ingestion.ports import Handler, HubReader, IngestionStore, Retrying, Saved, Together
-from shared.ingestion.survey import Span, begin, check_made_before, follows, holes, survey, tail
+from shared.ingestion.survey import Span, beginning, check_made_before, follows, holes, survey, tail
 
 RACES_MAX = 10
 """Races lost in a row before the batch goes back to the host."""
@@ -37,6 +41,10 @@ class Remembered:
 
     saved: Saved | None = None
     same_hub: bool = False
+    begun: bool = False
+    """Whether the stream is known to have a checkpoint."""
+    at_work: int = 0
+    """How many batches and sweeps this process is at."""
 
     def take(self, events: Sequence[Event], writer: Writer) -> Saved | None:
         """What the batch goes on from; None where it does not follow, for then it is to be seen
@@ -63,6 +71,9 @@ class Consumer:
     limits: CommitLimits | None = None
     """Narrower than the store's own, where they are to be."""
     remembered: Remembered = field(default_factory=Remembered)
+    leases: Leases = field(default_factory=Leases)
+    outages: Outages = ()
+    """Errors that a user names as outages, besides those that ``blame`` knows."""
 
 
 @dataclass(slots=True)
@@ -110,19 +121,57 @@ async def run(events: Sequence[Event], consumer: Consumer) -> Report:
     """
     remembered = consumer.remembered.take(events, consumer.writer)
     if remembered is not None:
+        await _check_hub(remembered, consumer)
         newest = events[-1].sequence
         return await _account(events, newest, consumer, remembered, long_ago=True)
     newest = max([event.sequence for event in events], default=-1)
     saved = await consumer.store.load(consumer.stream)
-    if saved.checkpoint is not None and not consumer.remembered.same_hub:
-        hub = await consumer.hub.state(consumer.stream)
-        check_made_before(saved.checkpoint, hub.created_at)
-    consumer.remembered.same_hub = True  # a stream that begins is of the hub whose events came
+    await _check_hub(saved, consumer)
+    saved = await _begun(saved, events, consumer)
     return await _account(events, newest, consumer, saved)
 
 
-async def sweep(consumer: Consumer) -> Report:
-    """Account for what the hub has and nobody delivered. A stream that never began is left alone.
+async def _check_hub(saved: Saved, consumer: Consumer) -> None:
+    """Once in the consumer's life. A stream that begins is of the hub whose events came."""
+    if consumer.remembered.same_hub:
+        return
+    if saved.checkpoint is not None:
+        hub = await consumer.hub.state(consumer.stream)
+        check_made_before(saved.checkpoint, hub.created_at)
+    consumer.remembered.same_hub = True
+
+
+async def begin(events: Sequence[Event], consumer: Consumer) -> None:
+    """See that the stream has a checkpoint, before anything else can fail and hold the batch.
+
+    Asks the store once in the consumer's life. Raises StoreUnavailable, Fenced.
+    """
+    remembered = consumer.remembered
+    if remembered.begun or not events:
+        return
+    found = await consumer.store.load(consumer.stream)
+    remembered.saved = await _begun(found, events, consumer)
+    remembered.same_hub = found.checkpoint is None
+
+
+async def _begun(saved: Saved, events: Sequence[Event], consumer: Consumer) -> Saved:
+    """The same checkpoint, or that of the beginning, which is written where there is none."""
+    if saved.checkpoint is None and events:
+        first = beginning(min(events, key=lambda event: event.sequence))
+        writer = consumer.writer
+        epoch = writer.epoch_over(first.epoch)
+        mine = replace(first, epoch=epoch, owner=writer.owner, txid=consumer.new_txid())
+        try:
+            saved = await _write(saved, Commit(None, mine), consumer)
+        except CommitRefused:  # another was first
+            saved = await consumer.store.load(consumer.stream)
+    consumer.remembered.begun = saved.checkpoint is not None
+    return saved
+
+
+async def sweep(consumer: Consumer, events_max: int | None = None) -> Report:
+    """Account for what the hub has and nobody delivered, or for so many numbers of it. A stream
+    that never began is left alone.
 
     The checkpoint is read before the hub: the other way round it could be ahead of what the hub
     had, and a healthy stream look recreated. Raises as ``run`` does.
@@ -134,7 +183,10 @@ async def sweep(consumer: Consumer) -> Report:
     if tail(saved.checkpoint, hub) is None:
         return Report(checkpoint=saved.checkpoint)
     saved = await consumer.store.load(consumer.stream)  # later than the events, for a gap's time
-    return await _account((), hub.last_enqueued, consumer, saved)
+    newest = hub.last_enqueued
+    if events_max is not None and saved.checkpoint is not None:
+        newest = min(newest, saved.checkpoint.sequence + events_max)
+    return await _account((), newest, consumer, saved)
 
 
 async def _account(
@@ -161,7 +213,8 @@ async def _account(
             races += 1
             if races == RACES_MAX:
                 raise
-            saved, long_ago = await consumer.store.load(consumer.stream), False
+            saved = await _begun(await consumer.store.load(consumer.stream), events, consumer)
+            long_ago = False
         step = None
     report.checkpoint = saved.checkpoint
     consumer.remembered.saved = saved
@@ -175,7 +228,7 @@ async def _next_pass(
 
     One hole at a time bounds what is in memory, however many events the host skipped.
     """
-    checkpoint = saved.checkpoint or (_first(events) if events else None)
+    checkpoint = saved.checkpoint
     if checkpoint is None:
         return None
     consumer.writer.epoch_over(checkpoint.epoch)
@@ -200,13 +253,17 @@ async def _next_pass(
     return _Pass(now, holes(now, Span(checkpoint.sequence + 1, last)), last)
 
 
-def _first(events: Sequence[Event]) -> Checkpoint:
-    return begin(min(events, key=lambda event: event.sequence))
-
-
 async def _settle(step: _Pass, consumer: Consumer, now: datetime, settled: Settled) -> None:
     settled.held.clear()
-    await settle(step.events, consumer.handle, consumer.retry, consumer.together, now, settled)
+    await settle(
+        step.events,
+        consumer.handle,
+        consumer.retry,
+        consumer.together,
+        now,
+        settled,
+        consumer.outages,
+    )
 
 
 async def _read_again(saved: Saved, consumer: Consumer, settled: Settled) -> Saved:
@@ -237,6 +294,7 @@ async def _commit(
         commits = _plan(saved, step, consumer, settled)
     for commit in commits:
         saved = await _write(saved, commit, consumer)
+        consumer.leases.committed(commit.effects)
         report.add(commit)
     if settled.held:
         raise settled.held[min(settled.held)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from shared.ingestion.errors import AccountingBroken, CommitRefused, NotThere, StoreUnavailable
-from shared.ingestion.failures import blame
+from shared.ingestion.failures import Outages, blame
 from shared.ingestion.flows.dead_letters import event_of
 from shared.ingestion.model import Effect, Stream
 from shared.ingestion.ports import (
@@ -51,6 +51,7 @@ class Redriver:
     hub: HubReader
     handler_of: Callable[[Stream], Handler]
     retry: Retrying
+    outages: Outages = ()
 
     async def run(self, letters: Sequence[StoredDeadLetter]) -> Done:
         """Handle each, and let it become its effect. Raises what holds a partition, too: while a
@@ -67,7 +68,7 @@ class Redriver:
         except (NotThere, AccountingBroken) as error:
             outcome.failed.append((stored, str(error)))
         except Exception as error:
-            if blame(error).holds:
+            if blame(error, self.outages).holds:
                 raise
             outcome.failed.append((stored, f"{type(error).__name__}: {error}"))
         else:
@@ -76,7 +77,9 @@ class Redriver:
     async def _handle(self, stored: StoredDeadLetter) -> Effect:
         event = await event_of(stored, self.hub)
         handle = self.handler_of(stored.stream)
-        return await self.retry(lambda: handle(event), lambda error: blame(error).worth_retrying)
+        return await self.retry(
+            lambda: handle(event), lambda error: blame(error, self.outages).worth_retrying
+        )
 
 
 async def send_away(

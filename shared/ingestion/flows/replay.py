@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from shared.ingestion.errors import NotThere
 from shared.ingestion.flows import outbox
@@ -97,8 +97,10 @@ async def replay(
 
 
 async def _send(consumer: Consumer, sender: MessageSender | None) -> None:
-    while sender is not None and await outbox.drain(consumer.stream, consumer.store, sender):
-        continue
+    """Nobody else sends for a side stream: what an attempt that was broken off left is sent now."""
+    if sender is not None:
+        consumer.leases.lease = timedelta(0)
+        await outbox.drain(consumer.stream, consumer.store, sender, consumer.leases)
 
 
 async def _start(hub: HubReader, stream: Stream, begun: Checkpoint | None, stretch: Stretch) -> int:

@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import chain
 
 from shared.ingestion.accounting import dead_letter
-from shared.ingestion.failures import Blame, blame
+from shared.ingestion.failures import Blame, Outages, blame
 from shared.ingestion.model import Effect, Event, FailureKind, Outcome
 from shared.ingestion.ports import Handler, Retrying, Together
 
@@ -32,19 +32,20 @@ async def settle(
     together: Together,
     now: datetime,
     settled: Settled,
+    outages: Outages = (),
 ) -> None:
     """Add the outcome of each event that has none to ``settled``.
 
     Events are taken as they come. Only once there is time for something else, because a handler
     waits, the rest is taken apart by partition key; events without a key are one lane of their
     own. Once a failure holds the partition no lane starts another event: what comes after it
-    cannot be committed yet.
+    cannot be committed yet. ``outages``: see ``blame``.
     """
     known = settled.outcomes
     rest = iter([e for e in events if e.sequence not in known] if known else events)
 
     def lane_work(lane: Iterable[Event]) -> Callable[[], Awaitable[None]]:
-        return lambda: _settle_lane(lane, handle, retry, now, settled)
+        return lambda: _settle_lane(lane, handle, retry, now, settled, outages)
 
     def pieces() -> Iterator[Callable[[], Awaitable[None]]]:
         same_key: list[Event] = []  # as the event that is waited for, and after it
@@ -60,7 +61,12 @@ async def settle(
 
 
 async def _settle_lane(
-    lane: Iterable[Event], handle: Handler, retry: Retrying, now: datetime, settled: Settled
+    lane: Iterable[Event],
+    handle: Handler,
+    retry: Retrying,
+    now: datetime,
+    settled: Settled,
+    outages: Outages,
 ) -> None:
     outcomes, held = settled.outcomes, settled.held
     for event in lane:
@@ -72,8 +78,12 @@ async def _settle_lane(
             if effect.sequence != event.sequence:
                 raise _other(event, effect)
             outcomes[event.sequence] = effect
+            continue
         except Exception as error:
-            await _after(error, event, handle, retry, now, settled)
+            first = error
+        # Not inside the handler above: whatever the next attempts raise would have this error as
+        # its context, and be taken for an outage where this one was.
+        await _after(first, event, handle, retry, now, settled, outages)
 
 
 def _other(event: Event, effect: Effect) -> ValueError:
@@ -87,16 +97,24 @@ async def _after(
     retry: Retrying,
     now: datetime,
     settled: Settled,
+    outages: Outages,
 ) -> None:
     """Go on after a failed attempt: what works at once, most events, costs nothing of this."""
     try:
-        settled.outcomes[event.sequence] = await _settle_one(first, event, handle, retry, now)
+        settled.outcomes[event.sequence] = await _settle_one(
+            first, event, handle, retry, now, outages
+        )
     except Exception as error:
         settled.held[event.sequence] = error
 
 
 async def _settle_one(
-    first: Exception, event: Event, handle: Handler, retry: Retrying, now: datetime
+    first: Exception,
+    event: Event,
+    handle: Handler,
+    retry: Retrying,
+    now: datetime,
+    outages: Outages,
 ) -> Outcome:
     """The event's effect or dead letter. Raises what holds the partition."""
     attempts = 0
@@ -112,9 +130,9 @@ async def _settle_one(
         return effect
 
     try:
-        return await retry(attempt, lambda error: blame(error).worth_retrying)
+        return await retry(attempt, lambda error: blame(error, outages).worth_retrying)
     except Exception as error:
-        cause = blame(error)
+        cause = blame(error, outages)
         if cause.holds:
             raise
         kind = FailureKind.EXHAUSTED if cause is Blame.CHANCE else FailureKind.POISON

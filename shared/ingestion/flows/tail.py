@@ -5,25 +5,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import partial
 
-from shared.ingestion.flows import process_batch
-from shared.ingestion.flows.ingest import Line, drain, tell
+from shared.ingestion.flows.ingest import Line, drain, sweep
 from shared.ingestion.ports import Together
 from shared.ingestion.survey import check_same_hub
 
 log = logging.getLogger(__name__)
 
 
+IDLE = timedelta(seconds=45)
+"""Who is at work on a stream notes it three times in this time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """How far a stream was, and how far its hub."""
+    """How far a stream was, and how far its hub, by the store's clock."""
 
+    at: datetime
     checkpoint: int
     last_enqueued: int
 
-    def stands_still_since(self, before: Sight | None) -> bool:
-        """Whether events that were there the last time have still not been delivered."""
+    def goes_on_from(self, before: Sight | None) -> bool:
+        """Whether events that were there the last time have still not been accounted for."""
         if before is None or before.checkpoint != self.checkpoint:
             return False
         return before.last_enqueued > self.checkpoint
@@ -56,19 +61,30 @@ class TailWatch:
     async def _look_after(self, line: Line) -> None:
         """Send what an instance left behind when it died; account for what the host skipped.
 
-        What came since the last time is left to the trigger, which is about to deliver it.
+        What came since the last time is left to the trigger, which is about to deliver it. Where
+        nothing is delivered any more the breaker has nobody else to try it: then that is done here.
         """
         await drain(line)
         key = line.consumer.stream.key
         before, now = self.seen.pop(key, None), await _sight(line)
-        if now is None or not await line.guard.is_closed():
+        if now is None:
             return
-        if now.stands_still_since(before):
-            log.warning("[tail_found] %s: nothing delivered after %s", line.name, now.checkpoint)
-            tell(line, await process_batch.sweep(line.consumer))
-            await drain(line)
-        else:
-            self.seen[key] = now
+        since = before if before is not None and now.goes_on_from(before) else now
+        idle = now.at - since.at >= IDLE and not await _is_at_work(line)
+        gate = await line.guard.admit(line.consumer.stream.partition_id, may_probe=idle)
+        if not idle or gate.shut:
+            self.seen[key] = since
+            return
+        log.warning("[tail_found] %s: nothing delivered after %s", line.name, now.checkpoint)
+        await sweep(line, gate.events_max)
+
+
+async def _is_at_work(line: Line) -> bool:
+    """Whether a batch of this process or of any other is at the stream; it may take its time."""
+    if line.consumer.remembered.at_work:
+        return True
+    idle_for = await line.consumer.store.idle_for(line.consumer.stream)
+    return idle_for is not None and idle_for < IDLE
 
 
 async def _sight(line: Line) -> Sight | None:
@@ -79,4 +95,4 @@ async def _sight(line: Line) -> Sight | None:
         return None
     hub = await consumer.hub.state(consumer.stream)
     check_same_hub(saved.checkpoint, hub)
-    return Sight(saved.checkpoint.sequence, hub.last_enqueued)
+    return Sight(saved.read_at, saved.checkpoint.sequence, hub.last_enqueued)

@@ -1,0 +1,164 @@
+"""Many instances whose calls fail slowly: the breaker must open while their batches still run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import pytest
+
+from shared.adapters.ingestion_memory import (
+    MemoryBreakerStore,
+    MemoryHubReader,
+    MemoryIngestionStore,
+)
+from shared.ingestion.accounting import Writer
+from shared.ingestion.breaker import Breaker, Mode
+from shared.ingestion.errors import BreakerOpen
+from shared.ingestion.failure_window import TripRule
+from shared.ingestion.flows import ingest
+from shared.ingestion.flows.guard import BreakerGuard
+from shared.ingestion.flows.ingest import BEAT_SECONDS, Line
+from shared.ingestion.flows.process_batch import Consumer
+from shared.ingestion.model import Effect, Event, Stream
+from shared.ingestion.ports import Beat
+from tests.builders import NOW
+from tests.simulation.scheduler import Scheduler, sleep_until
+from tests.simulation.seeds import seeds
+
+T = TypeVar("T")
+BATCH = 99
+SECONDS = 300.0
+
+
+async def one_by_one(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    for piece in work:
+        await piece()
+
+
+async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
+    return await attempt()
+
+
+class Nobody:
+    """Hears of an opening, and is never sent anything."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    async def send(self, messages: object) -> None:
+        raise AssertionError(messages)
+
+    async def announce(self, breaker: Breaker) -> None:
+        self.told.append(breaker.epoch)
+
+
+@dataclass
+class World:
+    """Instances that start at different times, each with a partition; every call fails."""
+
+    seed: int
+    instances: int
+    call_seconds: float
+    rule: TripRule
+
+    def __post_init__(self) -> None:
+        self.now = NOW
+        self.random = random.Random(self.seed)
+        self.scheduler = Scheduler(self.seed, 0, lambda: self.now)
+        self.store = MemoryIngestionStore(lambda: self.now)
+        self.breakers = MemoryBreakerStore(lambda: self.now)
+        self.calls: list[datetime] = []
+        self.opened_after: int | None = None
+        for number in range(self.instances):
+            self.scheduler.start(self.instance(str(number)))
+
+    def elapsed(self) -> float:
+        return (self.now - NOW).total_seconds()
+
+    async def sleep(self, seconds: float) -> None:
+        await sleep_until(self.now + timedelta(seconds=seconds))
+
+    async def handle(self, event: Event) -> Effect:
+        await self.sleep(self.call_seconds * self.random.uniform(0.9, 1.1))
+        self.calls.append(self.now)
+        raise ValueError(f"nobody knows what is wrong with {event.sequence}")
+
+    async def beside(self, work: Awaitable[T], beat: Beat) -> T:
+        over = False
+
+        async def beats() -> None:
+            while not over:
+                await self.sleep(BEAT_SECONDS)
+                if not over:
+                    await beat()
+
+        self.scheduler.start(beats())
+        try:
+            return await work
+        finally:
+            over = True
+
+    async def instance(self, partition_id: str) -> None:
+        consumer = Consumer(
+            Stream("ns", "hub", "$Default", partition_id),
+            Writer(partition_id),
+            self.store,
+            MemoryHubReader(),
+            self.handle,
+            once,
+            one_by_one,
+            lambda: f"t{self.random.random()}",
+        )
+        guard = BreakerGuard(
+            f"i{partition_id}", self.breakers, Nobody(), self.rule, elapsed=self.elapsed
+        )
+        line = Line(consumer, guard, Nobody(), self.elapsed, self.beside)
+        await self.sleep(self.random.uniform(0, 40))
+        first = 0
+        while self.opened_after is None:
+            batch = [Event(n, str(n), self.now, b"{}") for n in range(first, first + BATCH)]
+            try:
+                await ingest.run(batch, line)
+            except BreakerOpen:
+                return
+            first += BATCH
+
+    def run(self) -> None:
+        while self.scheduler.tasks and self.elapsed() < SECONDS:
+            if self.scheduler.choose() is None:
+                self.now = min(task.until for task in self.scheduler.tasks if task.until)
+            self.scheduler.step()
+            mode = self.breakers._seen.breaker.mode
+            if self.opened_after is None and mode is not Mode.CLOSED:
+                self.opened_after = len(self.calls)
+        for task in self.scheduler.tasks:
+            task.work.close()
+
+    @property
+    def dead_letters(self) -> int:
+        return sum([len(rows.dead_letters) for rows in self.store.rows.values()])
+
+
+def check_seed(seed: int) -> None:
+    """What fails until it opens: the limit, what the instances do in two beats, and the calls that
+    are at work then."""
+    for instances, call_seconds, rule, needed in [
+        (8, 45 / 66, TripRule(failures_max=100), 101),
+        (8, 0.41, TripRule(failures_max=None, failure_ratio_max=0.5), 20),
+        (3, 12.0, TripRule(failures_max=3), 4),
+    ]:
+        world = World(seed, instances, call_seconds, rule)
+        world.run()
+        unseen = instances * (2 * BEAT_SECONDS / call_seconds + 2)
+        where = f"seed {seed}: {instances} instances, {call_seconds:g} s"
+        assert world.opened_after is not None, where
+        assert world.dead_letters <= needed + unseen, f"{where}: {world.dead_letters}"
+
+
+@pytest.mark.parametrize("seed", seeds(10))
+def test_slow_failures_of_many_instances_open_the_breaker_soon(seed: int) -> None:
+    check_seed(seed)
