@@ -184,3 +184,10 @@ async def test_the_tail_sends_what_a_dead_instance_left_but_not_before_its_lease
     rig.wait(60)
     await rig.watch.run(["0"], rig.line)
     assert rig.sent == [f"hub:0:{n}" for n in range(4)]
+
+
+async def test_a_store_clock_set_back_makes_nobody_wait_for_it(rig: Rig, queue: Queue) -> None:
+    """A row from further ahead than a lease lasts was written before the clock was set back."""
+    await run(events(0, 2), rig.consumer)
+    rig.store.now -= timedelta(minutes=10)
+    assert await another_drains(rig, queue) == 3

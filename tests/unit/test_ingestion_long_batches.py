@@ -400,3 +400,16 @@ async def test_failures_that_could_not_be_told_are_told_at_the_end(rig: SlowRig)
     rig.breakers.put_tally = fail  # type: ignore[method-assign]
     await rig.ingest(0, 1)
     assert await tallies(rig) == [(0, 1, 1)]
+
+
+async def test_a_sweep_waits_for_no_mark_or_look_of_before_the_clock_was_set_back(
+    rig: SlowRig,
+) -> None:
+    await rig.ingest(0, 0)
+    rig.hub.add(STREAM, *events(0, 3))
+    await rig.store.mark_at_work(STREAM)
+    other = another(rig)
+    await look_for(rig, 60, other)
+    rig.wait(-600)
+    await look_for(rig, 120, other)
+    assert other.handled == [1, 2, 3]

@@ -45,9 +45,14 @@ class Leases:
     def ready(self, stored: Sequence[StoredMessage]) -> list[StoredMessage]:
         """The first of them, up to one that another is still to send."""
         for place, each in enumerate(stored):
-            if not self.held(each) and each.waited < self.lease:
+            if not self.held(each) and self._is_leased(each):
                 return list(stored[:place])
         return list(stored)
+
+    def _is_leased(self, stored: StoredMessage) -> bool:
+        """A row from further ahead than a lease lasts was written before the store's clock was set
+        back: nobody has to wait for that clock."""
+        return -self.lease < stored.waited < self.lease
 
     def to_take(self, ready: Iterable[StoredMessage]) -> list[StoredMessage]:
         """Those of others, and mine whose lease ends too soon to begin sending them."""

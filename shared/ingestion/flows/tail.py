@@ -29,7 +29,7 @@ class Sight:
 
     def goes_on_from(self, before: Sight | None) -> bool:
         """Whether events that were there the last time have still not been accounted for."""
-        if before is None or before.checkpoint != self.checkpoint:
+        if before is None or before.checkpoint != self.checkpoint or self.at < before.at:
             return False
         return before.last_enqueued > self.checkpoint
 
@@ -84,7 +84,7 @@ async def _is_at_work(line: Line) -> bool:
     if line.consumer.remembered.at_work:
         return True
     idle_for = await line.consumer.store.idle_for(line.consumer.stream)
-    return idle_for is not None and idle_for < IDLE
+    return idle_for is not None and abs(idle_for) < IDLE  # further ahead: the clock was set back
 
 
 async def _sight(line: Line) -> Sight | None:
