@@ -123,3 +123,17 @@ def test_too_large_is_what_does_not_fit_to_the_byte(surplus: int, refused: list[
     load = cargo([300, room + surplus])
     assert too_large(range(2), load, Limits(LIMIT)) == refused
     assert too_large(range(2), load, Limits(LIMIT, extra_bytes=9, learned_bytes=99)) == refused
+
+
+@pytest.mark.parametrize("first", ["short", "long"])
+def test_in_free_order_a_batch_has_room_for_whichever_envelope_comes_to_stand_around_it(
+    first: str,
+) -> None:
+    """The service takes the first message's ids for the envelope, and they differ in length."""
+    short, long = Message(None, message_id="s"), Message(None, message_id="l" * 100)
+    messages = [short, long] if first == "short" else [long, short]
+    room = LIMIT - envelope_bytes(short) - 2 * 8
+    load = cargo_of([Parcel(message, room // 2) for message in messages])
+    chunks = packed(load, Limits(LIMIT), Order.FREE)
+    assert [list(chunk.positions) for chunk in chunks] == [[0], [1]]
+    assert all(chunk.wire_bytes <= LIMIT for chunk in chunks)
