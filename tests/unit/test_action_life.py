@@ -13,6 +13,7 @@ from shared.autoscaling.actions import (
     Reconciliation,
     Settlement,
     adopt,
+    changed_by_hand,
     confirm,
     confirm_if_observed,
     defer,
@@ -164,6 +165,7 @@ def test_an_adopted_capacity_is_confirmed_now_in_its_direction(actual: int, out:
         status=ActionStatus.CONFIRMED,
         changed_at=NOW,
         changed_out=out,
+        changed_by_hand=True,
     )
 
 
@@ -204,6 +206,17 @@ def test_a_pending_order_is_sent_again_before_a_manual_change_is_set_back() -> N
     assert reconciled(desired(sent_at=ago(59)), 6, ENFORCING) == AS_IT_SHOULD_BE
 
 
+def test_whose_change_it_was_is_known_until_the_apps_own_next_one() -> None:
+    by_hand = adopt(confirmed(900, target=3), 6, ago(60))
+    ordered = request(Decision("plan-1", NOW, 6, 4, "idle", applies=True), by_hand)
+    assert by_hand.changed_by_hand
+    assert ordered.changed_by_hand
+    assert fail(ordered, NOW, "403", TIMING).changed_by_hand
+    assert enforce(by_hand, 9, NOW).changed_by_hand
+    assert not confirm(ordered, NOW).changed_by_hand
+    assert confirm(reopen(by_hand, 3, NOW), NOW).changed_by_hand
+
+
 # --- reopened ---
 
 
@@ -213,6 +226,7 @@ def test_a_confirmed_capacity_that_a_late_change_may_have_undone_is_pending_from
         last,
         status=ActionStatus.PENDING,
         previous=2,
+        superseded=(2,),
         requested_at=NOW,
         retry_at=NOW,
         last_error="a late change may have undone it",
@@ -234,6 +248,19 @@ def test_a_late_change_to_the_same_capacity_or_of_what_is_open_reopens_nothing(
     assert reopen(last, capacity, NOW) is last
 
 
+@pytest.mark.parametrize("status", [ActionStatus.PENDING, ActionStatus.FAILED])
+def test_a_late_change_of_the_app_beside_an_open_action_is_not_taken_for_a_persons(
+    status: ActionStatus,
+) -> None:
+    """Epoch 5, long confirmed by a twin, arrives a second time while epoch 7 is under way."""
+    last = desired(previous=2, target=3, superseded=(4,), status=status)
+    late = reopen(last, 5, NOW)
+    assert late == replace(last, superseded=(4, 5))
+    assert not changed_by_hand(late, 5)
+    assert reconciled(late, 5).entry is None
+    assert reopen(late, 5, NOW) is late
+
+
 def test_a_reopened_action_has_a_whole_deadline_before_it_and_is_sent_at_once() -> None:
     again = reopen(confirmed(900, target=3, epoch=7), 2, NOW)
     found = reconciled(again, 2)
@@ -244,18 +271,24 @@ def test_a_reopened_action_has_a_whole_deadline_before_it_and_is_sent_at_once() 
 
 
 def test_a_capacity_seen_before_an_action_was_reopened_does_not_confirm_it() -> None:
-    again = ScalingState(desired=reopen(confirmed(900, target=3), 2, NOW))
-    assert confirm_if_observed(again, sample(3, seconds_ago=1)) is again
-    seen = confirm_if_observed(again, sample(3)).desired
+    again = ScalingState(desired=reopen(confirmed(900, target=3), 2, ago(10)))
+    assert confirm_if_observed(again, sample(3, seconds_ago=11)) is again
+    seen = confirm_if_observed(again, sample(3, seconds_ago=9)).desired
     assert seen is not None
     assert seen.status is ActionStatus.CONFIRMED
 
 
-def test_a_capacity_seen_in_the_very_second_of_the_order_confirms_it() -> None:
-    """The server's clock shows whole seconds: nobody can tell which came first."""
-    seen = confirm_if_observed(ScalingState(desired=desired(requested_at=NOW)), sample(3))
-    assert seen.desired is not None
-    assert seen.desired.status is ActionStatus.CONFIRMED
+def test_a_capacity_seen_in_the_very_second_of_the_order_does_not_confirm_it() -> None:
+    """The server's clock shows whole seconds: it may have been read before."""
+    ordered = ScalingState(desired=desired(requested_at=NOW))
+    assert confirm_if_observed(ordered, sample(3)) is ordered
+
+
+def test_a_decision_beside_a_reopened_action_knows_the_late_change_for_the_apps_own() -> None:
+    """Its capacity is an old sample's: only the reopened action knows what the plan has now."""
+    again = reopen(confirmed(900, target=5), 4, ago(60))
+    newest = request(Decision("plan-1", NOW, 5, 6, "busy", applies=True), again)
+    assert not any(changed_by_hand(newest, capacity) for capacity in (4, 5, 6))
 
 
 # --- ignored, and reconciled, by the mode in force ---

@@ -23,9 +23,10 @@ from shared.autoscaling.model import (
 from tests.builders import NOW, ago, confirmed, desired, resource, sample, state
 
 CALM = Guards(flap_projection=False)
+TWENTY = Limits(1, 20)
 
 
-def wants(capacity: int, guards: Guards = CALM, limits: Limits = Limits(1, 20)) -> Resource:
+def wants(capacity: int, guards: Guards = CALM, limits: Limits = TWENTY) -> Resource:
     """A resource whose rule always wants the same."""
     return resource(
         policy=lambda _: Recommendation(capacity, f"{capacity} wanted"),
@@ -177,7 +178,7 @@ def test_what_was_never_read_counts_as_missing_once_there_was_time_to_read_it(
 
 @pytest.mark.parametrize("direction", ["stabilisation_in_seconds", "stabilisation_out_seconds"])
 def test_wishes_are_kept_for_the_length_of_the_only_window(direction: str) -> None:
-    guards = Guards(**{direction: 240}, flap_projection=False)
+    guards = replace(CALM, **{direction: 240})
     kept = (sample(3, 241), sample(4, 240), sample(5, 60))
     held = state([50], 4, wishes=History(kept))
     found = wants(6, guards)
