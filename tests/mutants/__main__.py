@@ -5,7 +5,8 @@ the files that you work on stay as they are. ``[tool.mutmut]`` in pyproject.toml
 and the tests. A mutant that no test can tell from the original stands in equivalent.toml, with the
 reason. The exit code is 1 where fewer than 95 % of all others die.
 
-``python -m tests.mutants 'shared.autoscaling.decide.*'`` tries those of one module only.
+``python -m tests.mutants 'shared.autoscaling.decide.*'`` tries those of one module only, ``--again``
+only those that survived the last run.
 """
 
 from __future__ import annotations
@@ -45,9 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="such as 'shared.autoscaling.decide.*'")
     parser.add_argument("--processes", type=int, help="as many as there are cores unless given")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="keep what the last run found, and try its survivors and what changed since",
+    )
     options = parser.parse_args(arguments)
+    if not options.again:
+        shutil.rmtree(TREE / "mutants", ignore_errors=True)
     copy_tree()
     code = run(options.names, options.processes)
+    if options.again and code == 0:
+        code = run([name for name, died in outcomes() if not died], options.processes)
     if code != 0:
         sys.stdout.write(f"mutmut ended with exit code {code}: see {LOG}\n")
         return 2

@@ -211,3 +211,12 @@ def test_of_n_equal_shares_the_interval_has_n_less_one_degrees_of_freedom(
         assert estimate.high - estimate.value == pytest.approx(t * estimate.standard_error)
     alone = figures(partial_of([item(4, 10) for _ in range(operations)]))
     assert alone.total.high - alone.total.value == pytest.approx(t * alone.total.standard_error)
+
+
+def test_small_values_make_an_interval_as_unsure_as_large_ones() -> None:
+    """What is measured in seconds instead of milliseconds is no surer for that."""
+    small, large = (
+        figures(partial_of([item(4, x, "a"), item(4, x, "b")])).total for x in (0.001, 1000)
+    )
+    assert small.high / small.value == pytest.approx(large.high / large.value)
+    assert small.high > small.value
