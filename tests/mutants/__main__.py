@@ -5,8 +5,8 @@ the files that you work on stay as they are. ``[tool.mutmut]`` in pyproject.toml
 and the tests. A mutant that no test can tell from the original stands in equivalent.toml, with the
 reason. The exit code is 1 where fewer than 95 % of all others die.
 
-``python -m tests.mutants 'shared.autoscaling.decide.*'`` tries those of one module only, ``--again``
-only those that survived the last run.
+``python -m tests.mutants 'shared.autoscaling.decide.*'`` tries those of one module only, and
+``--again`` only those that survived the last run.
 """
 
 from __future__ import annotations

@@ -176,9 +176,10 @@ def test_what_was_never_read_counts_as_missing_once_there_was_time_to_read_it(
 # --- wishes ---
 
 
-@pytest.mark.parametrize("direction", ["stabilisation_in_seconds", "stabilisation_out_seconds"])
-def test_wishes_are_kept_for_the_length_of_the_only_window(direction: str) -> None:
-    guards = replace(CALM, **{direction: 240})
+@pytest.mark.parametrize(
+    "guards", [Guards(stabilisation_in_seconds=240), Guards(stabilisation_out_seconds=240)]
+)
+def test_wishes_are_kept_for_the_length_of_the_only_window(guards: Guards) -> None:
     kept = (sample(3, 241), sample(4, 240), sample(5, 60))
     held = state([50], 4, wishes=History(kept))
     found = wants(6, guards)

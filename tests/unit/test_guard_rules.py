@@ -157,11 +157,14 @@ def test_a_window_holds_back_all_but_the_mildest_wish_in_it(
 
 
 @pytest.mark.parametrize(
-    ("window", "wanted"), [("stabilisation_in_seconds", 6), ("stabilisation_out_seconds", 2)]
+    ("guards", "wanted"),
+    [
+        (Guards(stabilisation_in_seconds=240), 6),
+        (Guards(stabilisation_out_seconds=240), 2),
+    ],
 )
-def test_a_window_of_one_direction_leaves_the_other_alone(window: str, wanted: int) -> None:
+def test_a_window_of_one_direction_leaves_the_other_alone(guards: Guards, wanted: int) -> None:
     held = replace(state([50], 4), wishes=History((sample(4, 60),)))
-    guards = replace(Guards(), **{window: 240})
     assert said(rules.stabilisation, wanted, held, guards=guards) is None
 
 
