@@ -2,8 +2,9 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 READY := .venv/.ready
+MUTANTS := .local/mutants/.venv
 
-.PHONY: help setup check test audit run settings package bench simulate soak lock clean
+.PHONY: help setup check test audit run settings package bench simulate mutants soak lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +44,16 @@ bench: $(READY) ## measurements as JSON lines; GROUP=decide for one group
 simulate: $(READY) ## every seeded simulation; SEEDS=10000 FIRST=5000, or SEED=7 ONLY=ingestion again
 	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
+mutants: $(MUTANTS)/.ready ## small changes to the rules that some test must notice; ONLY='shared.autoscaling.decide.*'
+	@$(MUTANTS)/bin/python -m tests.mutants $(if $(ONLY),'$(ONLY)')
+
+$(MUTANTS)/.ready: local/requirements-mutants.txt $(READY)
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(MUTANTS)
+	@$(BIN)/uv pip install --quiet --python $(MUTANTS)/bin/python -r local/requirements-mutants.txt
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+		"$$($(MUTANTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
+	@touch $@
+
 soak: $(READY) ## read an event hub with processes that are killed; ARGUMENTS="--kills 20 --events 5000"
 	@$(BIN)/python -m bench.soak $(ARGUMENTS)
 
@@ -52,6 +63,7 @@ lock: $(READY) ## resolve requirements*.in into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-databricks.in -o requirements-databricks.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-synapse.in -o requirements-synapse.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.in -o requirements-dev.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate local/requirements-mutants.in -o local/requirements-mutants.txt
 
 clean: ## remove what setup and runs made
 	rm -rf .venv .local local/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -115,6 +115,11 @@ class Plan:
         self._coming = [*fewer, (enough[0] if enough else due, wanted)]
         self.ordered = wanted
 
+    def set_by_hand(self, capacity: int) -> None:
+        """A person's change is there at once; what was on its way before does not come any more."""
+        self.capacity = self.ordered = capacity
+        self._coming = []
+
     def begin(self, minute: int) -> bool:
         """What is due for ``minute`` is there; True where that changed the capacity."""
         before = self.capacity

@@ -1,14 +1,17 @@
 """The replay in bad weather: samples and orders get lost, late, doubled and refused, by a seed.
 
-What the queues, the sources and Azure may do to the app is done to it here; the app answers with
-its own code, which retries, resends and ignores as in production.
+What the queues, the sources, Azure and people may do to the app is done to it here; the app answers
+with its own code, which retries, resends, ignores and repairs as in production.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any, TypeVar
 
@@ -19,91 +22,148 @@ from backtest.progress import Progress
 from backtest.replay import Replay, in_arena, run
 from backtest.rules_file import Rules
 from backtest.safety import Safety
+from backtest.scalers import AppState, NextMinute, PlanControl, Scalers, finished
 from backtest.workload import Workload
-from shared.autoscaling.actions import Settlement, reason_to_ignore
-from shared.autoscaling.model import Decision, EntryKind, Metric, ScaleAction
+from shared.autoscaling import Mode
+from shared.autoscaling.actions import reason_to_ignore
+from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
+from shared.autoscaling.flows import reconciler, scaler
+from shared.autoscaling.model import (
+    Decision,
+    LogEntry,
+    Metric,
+    MetricValue,
+    Override,
+    ScaleAction,
+    ScalingState,
+)
 
 T = TypeVar("T")
+FLOWS = "shared.autoscaling.flows"
+OUT_OF_BOUNDS_MAX = 2
+"""So many instances beyond the maximum may be set by hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """Chances per sample, per order, or (blackouts, unreadable plan) per minute."""
+    """Chances per sample, per order, or (from blackouts on) per minute."""
 
     sample_dropped: float = 0.05
     sample_late: float = 0.05
     sample_doubled: float = 0.05
-    blackout: float = 0.001
     order_lost: float = 0.05
     order_doubled: float = 0.10
     order_deferred: float = 0.15
     order_refused: float = 0.03
+    order_slow: float = 0.05
     reply_lost: float = 0.10
+    blackout: float = 0.001
+    outage: float = 0.0003
     plan_unreadable: float = 0.05
+    scalers_killed: float = 0.001
+    changed_by_hand: float = 0.002
+    paused_by_hand: float = 0.0005
     late_minutes_max: int = 15
+    slow_minutes_max: int = 30
+    """Longer than the deadline of an action, so that others are decided meanwhile."""
     blackout_minutes_max: int = 30
+    outage_minutes_max: int = 360
+    """A blackout takes the sources away; an outage takes the whole app away, and much longer."""
+    paused_minutes_max: int = 60
 
 
 class StormyApp(App):
     """The app under faults. ``counts`` says what happened to it, ``safety`` what broke."""
 
     def __init__(self, rules: Rules, arena: Arena, seed: int, weather: Weather) -> None:
-        super().__init__(
-            in_arena(rules.resource, arena), Plan(arena), rules.timing, arena.backlog_metric
-        )
-        self.safety = Safety(self.resource, rules.timing)
+        resource = in_arena(rules.resource, arena)
+        self.safety = Safety(resource, rules.timing)
         self.counts: Counter[str] = Counter()
+        self._state = ScalingState()
+        self._told: Sequence[LogEntry] = ()
+        super().__init__(resource, Plan(arena), rules.timing, arena.backlog_metric)
+        self._arena = arena
         self._weather = weather
         self._random = Random(seed)  # noqa: S311  faults are to be repeated, not to be secret
+        self._store = AppState(self)
+        self._scalers = Scalers()
         self._late_samples: list[tuple[int, Metric]] = []
         self._late_orders: list[tuple[int, ScaleAction]] = []
-        self._dark_until = -1
-        self._minute = 0
+        self._orders_on_their_way: list[tuple[int, int]] = []
+        self._dark_until = self._down_until = self._minute = -1
+
+    # --- the state, under watch ---
+
+    @property
+    def state(self) -> ScalingState:
+        return self._state
+
+    @state.setter
+    def state(self, state: ScalingState) -> None:
+        before, self._state = self._state, state
+        kinds, self._told = {entry.kind for entry in self._told}, ()
+        if state.desired is not None and state.desired is not before.desired:
+            self.safety.changed(before.desired, state.desired, self.now, kinds)
+
+    def told(self, entries: Sequence[LogEntry]) -> None:
+        self._told = entries
+
+    # --- a minute ---
+
+    def begin(self, minute: int, now: datetime) -> None:
+        self._minute, self.now = minute, now
+        for target in _due(self._orders_on_their_way, minute):
+            self.plan.order(target, minute - 1)
+        changed = self.plan.begin(minute)
+        self.safety.minute(self.plan.capacity, now, changed=changed)
+        if minute > self._down_until:
+            self._scalers.step()
 
     def end(self, minute: int, now: datetime, seen: Minute) -> None:
-        self._minute = minute
-        if self._happens("blackout", self._weather.blackout):
-            self._dark_until = minute + self._random.randint(1, self._weather.blackout_minutes_max)
-        for action in _due(self._late_orders, minute):
-            self.carry_out(action, minute, now)
-        for metric in _due(self._late_samples, minute):
-            self.receive(metric, minute, now)
-        super().end(minute, now, seen)
-        self.safety.minute(self.plan.capacity, self.state, now)
+        self._minute, self.now = minute, now
+        self._people()
+        self._breakdowns()
+        if minute > self._down_until:
+            for action in _due(self._late_orders, minute):
+                self.carry_out(action, minute, now)
+            for metric in _due(self._late_samples, minute):
+                self.receive(metric, minute, now)
+            super().end(minute, now, seen)
+
+    def _people(self) -> None:
+        """Somebody changes the plan, or pauses the app."""
+        if self._happens("changed_by_hand", self._weather.changed_by_hand):
+            capacity = self._random.randint(1, self._arena.max_instances + OUT_OF_BOUNDS_MAX)
+            if capacity != self.plan.capacity:
+                self.plan.set_by_hand(capacity)
+                self.safety.set_by_hand(capacity, self.now)
+        if self._happens("paused_by_hand", self._weather.paused_by_hand):
+            minutes = self._random.randint(1, self._weather.paused_minutes_max)
+            until = self.now + timedelta(minutes=minutes)
+            self.state = replace(self.state, override=Override(Mode.PAUSED, expires_at=until))
+
+    def _breakdowns(self) -> None:
+        weather, minute = self._weather, self._minute
+        if self._happens("blackouts", weather.blackout):
+            self._dark_until = minute + self._random.randint(1, weather.blackout_minutes_max)
+        down = self._happens("outages", weather.outage)
+        if down:
+            self._down_until = minute + self._random.randint(1, weather.outage_minutes_max)
+        if down or self._happens("scalers_killed", weather.scalers_killed):
+            for action in self._scalers.kill():
+                self._unattended(action.target)
+                self._late_orders.append((minute + self._later(), action))
+
+    def close(self) -> None:
+        """End what still waits when the trace is over."""
+        self._scalers.kill()
+
+    # --- samples ---
 
     def samples(self, now: datetime, seen: Minute) -> list[Metric]:
         if self._minute <= self._dark_until:
             return []
         return [m for metric in super().samples(now, seen) for m in self._delivered(metric)]
-
-    def decided(self, decision: Decision) -> None:
-        super().decided(decision)
-        self.safety.decision(decision, self.state)
-
-    def carry_out(self, action: ScaleAction, minute: int, now: datetime) -> None:
-        """Between the queue and the plan: the message, the plan's answer, or the reply get lost."""
-        weather = self._weather
-        if self._happens("orders_lost", weather.order_lost):
-            return
-        if self._happens("orders_doubled", weather.order_doubled):
-            self._late_orders.append((minute + self._later(), action))
-        if reason_to_ignore(self.resource, self.state, action, now) is not None:
-            self.counts["orders_ignored"] += 1
-        elif self._happens("orders_deferred", weather.order_deferred):
-            self.settle(Settlement(EntryKind.DEFERRED, "409: another operation runs"), now)
-        elif self._happens("orders_refused", weather.order_refused):
-            self.settle(Settlement(EntryKind.FAILED, "409: no instances available"), now)
-        else:
-            self.safety.order(action, self.state, now)
-            self.plan.order(action.target, minute)
-
-    def arrived(self, now: datetime) -> None:
-        if not self._happens("replies_lost", self._weather.reply_lost):
-            super().arrived(now)
-
-    def reconcile(self, minute: int, now: datetime) -> None:
-        if not self._happens("plan_unreadable", self._weather.plan_unreadable):
-            super().reconcile(minute, now)
 
     def _delivered(self, metric: Metric) -> list[Metric]:
         weather = self._weather
@@ -115,6 +175,75 @@ class StormyApp(App):
         if self._happens("samples_doubled", weather.sample_doubled):
             return [metric, metric]
         return [metric]
+
+    def decided(self, decision: Decision) -> None:
+        super().decided(decision)
+        self.safety.decision(decision, self.state)
+
+    # --- orders ---
+
+    def carry_out(self, action: ScaleAction, minute: int, now: datetime) -> None:
+        """A message to the scaler gets lost, doubled, or a scaler of its own, beside others."""
+        if self._happens("orders_lost", self._weather.order_lost):
+            return
+        if self._happens("orders_doubled", self._weather.order_doubled):
+            self._late_orders.append((minute + self._later(), action))
+        if reason_to_ignore(self.resource, self.state, action, now) is not None:
+            self.counts["orders_ignored"] += 1
+        control = PlanControl(self._read, lambda capacity: self._change(action, capacity))
+        resources = {self.resource.name: self.resource}
+        self._scalers.start(
+            action, scaler.run(action, resources, self._store, control, self.timing)
+        )
+
+    def _read(self) -> MetricValue:
+        if self._happens("plan_unreadable", self._weather.plan_unreadable):
+            raise CapacityDelayed("503")
+        return MetricValue(self.now, float(self.plan.capacity))
+
+    async def _change(self, action: ScaleAction, capacity: int) -> None:
+        """The order is slow on its way, or lost with its reply; the plan takes or refuses it."""
+        weather = self._weather
+        self.safety.order(action, capacity, self.state, self.now)
+        slow = self._happens("orders_slow", weather.order_slow)
+        due = self._minute + (self._random.randint(1, weather.slow_minutes_max) if slow else 0)
+        if self._happens("replies_lost", weather.reply_lost):
+            self._unattended(capacity)
+            self._orders_on_their_way.append((due + 1, capacity))
+            raise CapacityDelayed("no answer, outcome unknown", maybe_done=True)
+        while self._minute < due:
+            await NextMinute()
+        if self._happens("orders_deferred", weather.order_deferred):
+            raise CapacityDelayed("409: another operation runs")
+        if self._happens("orders_refused", weather.order_refused):
+            raise CapacityRefused("409: no instances available")
+        self.plan.order(capacity, self._minute)
+        done_by = self._minute + self._arena.dead_time_minutes
+        while self.plan.capacity != capacity and self._minute <= done_by:
+            await NextMinute()
+
+    def _unattended(self, capacity: int) -> None:
+        """Whoever was to wait for the order is gone; the order may still take effect."""
+        minutes = self._weather.slow_minutes_max + self._arena.dead_time_minutes + 1
+        self.safety.unattended(capacity, self.now + timedelta(minutes=minutes))
+
+    def reconcile(self, minute: int, now: datetime) -> None:
+        """The app's own reconciler, and what must hold once it has looked."""
+        before = self.state.desired
+        control = PlanControl(self._read, self._never)
+        one = reconciler.reconcile_one(self.resource, self._store, control, self.timing)
+        try:
+            action = finished(one)
+        except CapacityDelayed:
+            return
+        if before is not None and self.state.desired is not None:
+            active = self.safety.may_act(self.state, now)
+            self.safety.reconciled(before, self.state.desired, self.plan.capacity, now, active)
+        if action is not None:
+            self.carry_out(action, minute, now)
+
+    async def _never(self, _: int) -> None:
+        raise AssertionError("the reconciler changes nothing itself")
 
     def _later(self) -> int:
         return self._random.randint(1, self._weather.late_minutes_max)
@@ -132,6 +261,18 @@ def _due(waiting: list[tuple[int, T]], minute: int) -> list[T]:
     return due
 
 
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """The flows tell the log of every action; a replay has nobody who reads it."""
+    log = logging.getLogger(FLOWS)
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
 def stormy_replay(
     arena: Arena,
     workload: Workload,
@@ -142,7 +283,9 @@ def stormy_replay(
 ) -> tuple[Replay, dict[str, Any]]:
     """The replay under faults, and what to report of them: counts, and what safety rules broke."""
     app = StormyApp(rules, arena, seed, weather)
-    replayed = run(app, arena, workload, progress.advance)
+    with _without_log():
+        replayed = run(app, arena, workload, progress.advance)
+        app.close()
     faults = {name: app.counts[name] for name in sorted(app.counts)}
     broken = {"violations": app.safety.count, "first_violations": app.safety.broken}
     return replayed, {"seed": seed, **faults, **broken}

@@ -49,6 +49,7 @@ def request(decision: Decision, previous: Desired | None) -> Desired:
         sent_at=decision.time,
         changed_at=previous.changed_at if previous else None,
         changed_out=previous.changed_out if previous else None,
+        changed_by_hand=previous is not None and previous.changed_by_hand,
     )
 
 
@@ -73,6 +74,7 @@ def confirm(desired: Desired, now: datetime) -> Desired:
         status=ActionStatus.CONFIRMED,
         changed_at=now,
         changed_out=desired.target > desired.previous,
+        changed_by_hand=desired.sent_at is None,  # what was adopted was never sent
         retry_at=None,
         last_error="",
     )
@@ -119,6 +121,7 @@ def adopt(desired: Desired, actual: int, now: datetime) -> Desired:
         status=ActionStatus.CONFIRMED,
         changed_at=now,
         changed_out=actual > _believed(desired),
+        changed_by_hand=True,
     )
 
 
@@ -134,6 +137,7 @@ def enforce(desired: Desired, actual: int, now: datetime) -> Desired:
         sent_at=now,
         changed_at=desired.changed_at,
         changed_out=desired.changed_out,
+        changed_by_hand=desired.changed_by_hand,
     )
 
 
@@ -177,11 +181,18 @@ def settle(
 
 
 def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
-    """A confirmed capacity that a late change to ``capacity`` may have undone is pending again."""
-    if desired.status is not ActionStatus.CONFIRMED or desired.target == capacity:
+    """The desired state after a late change to ``capacity`` by an older order of the app.
+
+    A confirmed capacity that it may have undone is pending again. An open action goes on. Both
+    remember that nobody set this capacity by hand.
+    """
+    if not changed_by_hand(desired, capacity):
         return desired
+    known = replace(desired, superseded=(*desired.superseded, capacity))
+    if desired.status is not ActionStatus.CONFIRMED:
+        return known
     return replace(
-        desired,
+        known,
         status=ActionStatus.PENDING,
         previous=capacity,
         requested_at=now,
@@ -197,7 +208,7 @@ def confirm_if_observed(state: ScalingState, observed: MetricValue) -> ScalingSt
         return state
     if observed.value != desired.target:
         return state
-    if observed.time < desired.requested_at:
+    if observed.time <= desired.requested_at:  # in the same second it may have been read before
         return state
     return state.with_desired(confirm(desired, observed.time))
 

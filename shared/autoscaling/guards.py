@@ -244,7 +244,8 @@ def cooldown(wanted: int, context: Context) -> Limit | None:
     if changed_at is None or wanted == seen.capacity or context.forced:
         return None
     out, wait = wanted > seen.capacity, context.resource.cooldown
-    if context.wish.paced and (out or not _by_hand(context.desired)):
+    by_hand = context.desired is not None and context.desired.changed_by_hand
+    if context.wish.paced and (out or not by_hand):  # no rule can have accounted for a person
         return None
     after_scale_in = context.desired is not None and context.desired.changed_out is False
     if out and after_scale_in and wait.scale_out_pierces:
@@ -255,12 +256,6 @@ def cooldown(wanted: int, context: Context) -> Limit | None:
         return None
     direction = "scale-out" if out else "scale-in"
     return Limit(seen.capacity, f"{direction} cooldown until {until:%H:%M:%S} UTC")
-
-
-def _by_hand(desired: Desired | None) -> bool:
-    """Whether a person made the last change: no rule can have accounted for that."""
-    confirmed = desired is not None and desired.status is ActionStatus.CONFIRMED
-    return confirmed and desired is not None and desired.sent_at is None
 
 
 # --- 3. people and bounds ---------------------------------------------------------------------

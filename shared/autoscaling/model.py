@@ -456,6 +456,8 @@ class Desired:
     """When the capacity last became what had been asked for; kept while a new action is pending."""
     changed_out: bool | None = None
     """Whether it became more then."""
+    changed_by_hand: bool = False
+    """Whether a person made that change."""
     retry_at: datetime | None = None
     attempts: int = 0
     last_error: str = ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
+from backtest.safety import Safety
 from tests.backtest.arenas import BACKLOG_RULES, NASA, SHIPPED_RULES, CommandLine, bursty, csv_text
 
 POLICIES = ["rules", "original", "azure_monitor", "keda", "knative", "rate_drain"]
@@ -96,9 +97,13 @@ def test_faults_are_counted(backtest: CommandLine) -> None:
 def test_a_broken_safety_rule_is_exit_code_1(
     backtest: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "backtest.faults.Safety.minute", lambda self, *state: self._break(state[-1], "as a test")
-    )
+    minute = Safety.minute
+
+    def breaking(self: Safety, capacity: int, now: datetime, *, changed: bool) -> None:
+        minute(self, capacity, now, changed=changed)
+        self._break(now, "as a test")
+
+    monkeypatch.setattr(Safety, "minute", breaking)
     trace = backtest.trace([20] * 30)
     code, out, _ = backtest.run(trace, "--rules", SHIPPED_RULES, "--faults", "4")
     assert code == 1

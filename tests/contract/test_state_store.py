@@ -89,6 +89,7 @@ FULL = ScalingState(
         superseded=(4, 5),
         last_error="409 Conflict: 'quoted' ü",
         changed_out=False,
+        changed_by_hand=True,
     ),
     wishes=history([2, 3]),
     learned=Learned(

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
@@ -40,7 +41,7 @@ from tests.infra.bicep import BicepFile, Declaration, Expression
 
 ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"
-MAIN, STORAGE, BUS, PLAN_ROLE, MONITORING, APP, ARRIVALS, HUB = (
+MAIN, STORAGE, BUS, PLAN_ROLE, MONITORING, APP, ARRIVALS, HUB, NAMESPACE = (
     BicepFile(INFRA / name)
     for name in (
         "main.bicep",
@@ -51,6 +52,7 @@ MAIN, STORAGE, BUS, PLAN_ROLE, MONITORING, APP, ARRIVALS, HUB = (
         "modules/function_app.bicep",
         "modules/arrivals.bicep",
         "modules/event_hub.bicep",
+        "modules/service_bus_namespace.bicep",
     )
 )
 FILES = [BicepFile(path) for path in sorted(INFRA.rglob("*.bicep"))]
@@ -338,3 +340,83 @@ def test_the_host_takes_no_larger_requests_than_the_app_has_a_use_for() -> None:
     limits = function_app.named("limits").value
     assert int(limits["FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"]) == 4 * 64 * 1024
     assert "union(settings, limits, " in function_app.path.read_text()
+
+
+BUILT_IN_ROLES = {
+    "090c5cfd-751d-490a-894a-3ce6f1109419": "Azure Service Bus Data Owner",
+    "69a216fc-b8fb-44d8-bc22-1f3c2cd27a39": "Azure Service Bus Data Sender",
+    "4f6d3b9b-027b-4f4c-9142-0e5a2a2247e0": "Azure Service Bus Data Receiver",
+    "a638d3c7-ab3a-418d-83e6-5f17a39d4fde": "Azure Event Hubs Data Receiver",
+    "3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
+    "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
+    "ba92f5b4-2d11-453d-a403-e96b0029c9fe": "Storage Blob Data Contributor",
+    "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": "Storage Blob Data Reader",
+    "974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
+    "c6a89b2d-59bc-44d0-9896-0f6e12d7b80a": "Storage Queue Data Message Sender",
+    "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": "Storage Table Data Contributor",
+}
+"""https://learn.microsoft.com/azure/role-based-access-control/built-in-roles"""
+
+
+def role_ids(file: BicepFile, definition: str) -> list[str]:
+    """The ids that the last argument of subscriptionResourceId() stands for."""
+    found = re.search(r"roleDefinitions',\s*(?:roles\['(.+)'\]|([\w.]+))\s*\)$", definition)
+    assert found, definition
+    by_name, variable = found.groups()
+    if variable == "role.value":
+        return list(file.named("roles").value.values())
+    return [file.named("roles").value[by_name] if by_name else file.named(variable).value]
+
+
+def test_each_role_is_the_built_in_one_that_its_scope_calls_for() -> None:
+    """A wrong id is a valid template: it deploys, and the app is refused what it needs."""
+    given = {
+        (str(each.value["scope"]), BUILT_IN_ROLES[role_id])
+        for file in FILES
+        for each in (
+            replace(each, value=getattr(each.value, "body", each.value))
+            for each in file.resources("Microsoft.Authorization/roleAssignments")
+        )
+        if each.value["scope"] != "target"  # a role of its own, see above
+        for role_id in role_ids(file, each.value["properties"]["roleDefinitionId"])
+    }
+    assert given == {
+        ("app", "Storage Blob Data Owner"),
+        ("app", "Storage Queue Data Contributor"),
+        ("app", "Storage Table Data Contributor"),
+        ("telemetry", "Storage Blob Data Reader"),
+        ("insights", "Monitoring Metrics Publisher"),
+        ("bus::watched", "Azure Service Bus Data Owner"),
+        ("processing", "Azure Service Bus Data Sender"),
+        ("working", "Azure Service Bus Data Receiver"),
+        ("app::queues::arrivals", "Storage Queue Data Message Sender"),
+        ("app::blobs::undelivered", "Storage Blob Data Contributor"),
+        ("hubs::metrics", "Azure Event Hubs Data Receiver"),
+    }
+
+
+@pytest.mark.parametrize("file", [STORAGE, ARRIVALS], ids=["storage", "arrivals"])
+def test_roles_that_are_listed_by_name_have_the_ids_of_these_names(file: BicepFile) -> None:
+    roles = file.named("roles").value
+    assert {name: BUILT_IN_ROLES[role_id] for name, role_id in roles.items()} == {
+        name: name for name in roles
+    }
+
+
+def test_the_app_runs_on_flex_consumption_on_linux() -> None:
+    """The app's deployment from a blob and its scale settings exist on no other plan."""
+    (plan,) = APP.resources("Microsoft.Web/serverfarms")
+    assert plan.value["sku"] == {"tier": "FlexConsumption", "name": "FC1"}
+    assert plan.value["kind"] == "functionapp"
+    assert plan.value["properties"] == {"reserved": True}
+    (site,) = APP.resources("Microsoft.Web/sites")
+    assert site.value["kind"] == "functionapp,linux"
+    assert site.value["properties"]["serverFarmId"] == Expression("plan.id")
+
+
+def test_namespaces_have_the_tier_that_sessions_duplicate_detection_and_groups_need() -> None:
+    """Basic has no topics, sessions or duplicate detection, and one consumer group a hub."""
+    for file, of in ((NAMESPACE, "Microsoft.ServiceBus"), (HUB, "Microsoft.EventHub")):
+        (namespace,) = file.resources(f"{of}/namespaces")
+        sku = namespace.value["sku"]
+        assert (sku["name"], sku["tier"]) == ("Standard", "Standard")

@@ -328,6 +328,18 @@ def test_what_a_person_set_is_not_taken_down_at_once_by_a_rule_that_paces_itself
     assert decide(eager, own, NOW).desired == 1
 
 
+@pytest.mark.parametrize("status", [ActionStatus.PENDING, ActionStatus.FAILED])
+def test_what_a_person_set_stands_for_its_cooldown_beside_an_order_that_came_to_nothing(
+    status: ActionStatus,
+) -> None:
+    """25 instances were set by hand, and the order for the maximum of 20 was refused."""
+    by_hand = adopt(confirmed(900, target=2), 25, ago(60))
+    order = request(decide(wants(20), state([0], 25, by_hand), ago(30)), by_hand)
+    held = state([0], 25, replace(order, status=status))
+    eager = replace(wants(1), policy=lambda _: Recommendation(1, "idle", paced=True))
+    assert decide(eager, held, NOW).desired in (20, 25)
+
+
 # --- all of them ---
 
 

@@ -400,6 +400,8 @@ def test_a_delivery_beyond_all_bounds_holds_the_partition_with_a_clear_error(
 
 
 @pytest.mark.parametrize("load", [1e16, 1e308, float("inf"), float("nan"), -1.0])
-def test_a_profile_of_loads_that_cannot_be_is_none(load: float) -> None:
-    assert profile_of(profile_row("plan-1", WeekProfile((5.0,) * 168))) is not None
-    assert profile_of(profile_row("plan-1", WeekProfile((5.0,) * 167 + (load,)))) is None
+def test_a_profile_of_loads_that_cannot_be_is_refused(load: float) -> None:
+    sound = WeekProfile((5.0,) * 168)
+    assert profile_of(profile_row("plan-1", sound)) == sound
+    with pytest.raises(ValueError, match="items per minute"):
+        profile_of(profile_row("plan-1", WeekProfile((5.0,) * 167 + (load,))))

@@ -120,3 +120,59 @@ def test_too_large_is_what_does_not_fit_to_the_byte(surplus: int, refused: list[
     load = cargo([300, room + surplus])
     assert too_large(range(2), load, Limits(LIMIT)) == refused
     assert too_large(range(2), load, Limits(LIMIT, extra_bytes=9, learned_bytes=99)) == refused
+
+
+@pytest.mark.parametrize("first", ["short", "long"])
+def test_in_free_order_a_batch_has_room_for_whichever_envelope_comes_to_stand_around_it(
+    first: str,
+) -> None:
+    """The service takes the first message's ids for the envelope, and they differ in length."""
+    short, long = Message(None, message_id="s"), Message(None, message_id="l" * 100)
+    messages = [short, long] if first == "short" else [long, short]
+    room = LIMIT - envelope_bytes(short) - 2 * 8
+    load = cargo_of([Parcel(message, room // 2) for message in messages])
+    chunks = packed(load, Limits(LIMIT), Order.FREE)
+    assert [list(chunk.positions) for chunk in chunks] == [[0], [1]]
+    assert all(chunk.wire_bytes <= LIMIT for chunk in chunks)
+
+
+def of_sizes(*sizes: int) -> Cargo:
+    """Messages that take so many bytes in a batch, all with an envelope of the same length."""
+    return cargo_of([Parcel(Message(None, message_id="m"), size - 8) for size in sizes])
+
+
+ROOM = LIMIT - envelope_bytes(Message(None, message_id="m"))
+
+
+@pytest.mark.parametrize("order", Order)
+def test_a_batch_is_filled_to_the_byte(order: Order) -> None:
+    full, over = of_sizes(400, ROOM - 400), of_sizes(401, ROOM - 400)
+    assert [c.wire_bytes for c in packed(full, Limits(LIMIT), order)] == [LIMIT]
+    assert len(packed(over, Limits(LIMIT), order)) == 2
+
+
+def test_in_free_order_what_is_left_of_a_batch_takes_the_smallest_that_fit() -> None:
+    load = of_sizes(500, 300, 300, 100, 100, ROOM - 500 - 300)
+    chunks = packed(load, Limits(LIMIT), Order.FREE)
+    assert sum(len(chunk.positions) for chunk in chunks) == 6
+    assert len(chunks) == math.ceil(sum(load.sections) / ROOM)
+
+
+def test_in_free_order_the_number_of_messages_counts_across_sizes() -> None:
+    load = of_sizes(400, *[100] * 5)
+    chunks = packed(load, Limits(LIMIT, batch_messages=3), Order.FREE)
+    assert [len(chunk.positions) for chunk in chunks] == [3, 3]
+
+
+@pytest.mark.parametrize("order", Order)
+def test_messages_of_a_session_or_of_a_partition_key_alone_stay_among_themselves(
+    order: Order,
+) -> None:
+    messages = [
+        Message(None, message_id="1", session_id="a"),
+        Message(None, message_id="2", partition_key="b"),
+        Message(None, message_id="3"),
+    ]
+    load = cargo_of([Parcel(message, 10) for message in messages])
+    assert list(load.keys) == ["a", "b", None]
+    assert len(packed(load, Limits(LIMIT), order)) == 3

@@ -207,3 +207,24 @@ def test_intervals_by_operation_hold_and_those_by_record_do_not(
     assert run.count_held / ROUNDS >= at_least
     assert run.held / ROUNDS <= 0.985
     assert run.held_by_record / ROUNDS < 0.85
+
+
+@pytest.mark.parametrize(("operations", "t"), [(2, 12.7062), (3, 4.3027), (5, 2.7764)])
+def test_of_n_equal_shares_the_interval_has_n_less_one_degrees_of_freedom(
+    operations: int, t: float
+) -> None:
+    """A variance that rests on two operations is hardly known: 12.7 standard errors, not 4.3."""
+    found = figures(partial_of([item(4, 10, f"operation {n}") for n in range(operations)]))
+    for estimate in (found.count, found.total):
+        assert estimate.high - estimate.value == pytest.approx(t * estimate.standard_error)
+    alone = figures(partial_of([item(4, 10) for _ in range(operations)]))
+    assert alone.total.high - alone.total.value == pytest.approx(t * alone.total.standard_error)
+
+
+def test_small_values_make_an_interval_as_unsure_as_large_ones() -> None:
+    """What is measured in seconds instead of milliseconds is no surer for that."""
+    small, large = (
+        figures(partial_of([item(4, x, "a"), item(4, x, "b")])).total for x in (0.001, 1000)
+    )
+    assert small.high / small.value == pytest.approx(large.high / large.value)
+    assert small.high > small.value

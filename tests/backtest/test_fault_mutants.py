@@ -1,0 +1,121 @@
+"""Safety rules made wrong by hand, one at a time: ``--faults`` has to notice each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from backtest.faults import Weather, stormy_replay
+from backtest.progress import Progress
+from backtest.rules_file import Rules, load_rules
+from shared.autoscaling import Cooldown, Guards, Observation, RateLimit, Recommendation
+from shared.autoscaling.model import StorageQueue
+from tests.backtest.arenas import SHIPPED_RULES, arena, bursty, workload
+from tests.simulation.test_mutants import Mutant, in_place_of, mutated, target
+
+MINUTES = 1500
+SEEDS_MAX = 25
+STORM = Weather(
+    order_slow=0.15,
+    order_doubled=0.3,
+    order_refused=0.1,
+    blackout=0.003,
+    outage=0.001,
+    changed_by_hand=0.005,
+    paused_by_hand=0.01,
+)
+"""Worse than usual, so that few seeds suffice."""
+
+
+def impatient(seen: Observation) -> Recommendation:
+    """Follows every sample at once, as far as the guards let it."""
+    newest = [sample.value for sample in seen.history("jobs").samples[-1:]]
+    return Recommendation(1 + int(sum(newest) // 400), "one for 400")
+
+
+SHIPPED = load_rules(SHIPPED_RULES)
+GUARDED = Rules(
+    replace(
+        SHIPPED.resource,
+        metrics={"jobs": StorageQueue("jobs"), "breaker": StorageQueue("breaker")},
+        policy=impatient,
+        cooldown=Cooldown(120, 300),
+        guards=Guards(
+            breaker_metric="breaker",
+            rate_limits=(RateLimit("out", 600, instances=2), RateLimit("in", 600, instances=2)),
+            flap_projection=False,
+        ),
+    ),
+    SHIPPED.timing,
+)
+"""Has every guard that a safety rule is about."""
+
+QUIET = "return None\n"
+
+
+def rule(function: str, old: str, new: str) -> Mutant:
+    return Mutant("", function, old, new, "shared.autoscaling")
+
+
+MUTANTS = [
+    # --- what guards keep
+    rule("guards.missing_data", "if not found:", "if True:"),
+    rule("guards.bounds", "if wanted > limits.maximum:", "if False:"),
+    rule("guards.cooldown", "if seen.now > until:", "if True:"),
+    rule("guards.cooldown", "if out else wait.scale_in_seconds", "if True else 0"),
+    rule("guards.rate_limits", "allowed < wanted", "False"),
+    rule("guards.consumer_broken", "samples[-1].value <= 0", "True"),
+    rule("guards.failed_action", "seen.now >= desired.retry_at", "True"),
+    rule("guards.already_requested", "not desired.pending", "True"),
+    rule("decide.effective_mode", "if override and override.mode:", "if False:"),
+    # --- one writer, one epoch for each decision
+    rule("actions.request", "(previous.epoch if previous else 0) + 1", "1"),
+    rule("actions.request", "changed_at=previous.changed_at if previous else None,", ""),
+    rule("actions.reason_to_ignore", "action.epoch < desired.epoch", "False"),
+    rule("actions.reason_to_ignore", "not desired.pending", "False"),
+    rule("actions.reason_to_ignore", "mode is Mode.ACTIVE", "True"),
+    # --- the life of an action
+    rule("actions.settle", "not desired.pending", "False"),
+    rule("actions.confirm", "changed_at=now,", ""),
+    rule("actions.confirm_if_observed", "observed.value != desired.target", "False"),
+    rule("actions.confirm_if_observed", "observed.time <= desired.requested_at", "False"),
+    rule("actions.defer", "now + timedelta(seconds=wait_seconds)", "now"),
+    rule("actions.fail", "now + timedelta(seconds=timing.failure_hold_seconds)", "now"),
+    rule("actions.reopen", "not changed_by_hand(desired, capacity)", "True"),
+    rule("actions.reopen", "if desired.status is not ActionStatus.CONFIRMED:", "if False:"),
+    rule("flows.scaler._superseded", "if desired is not None and settlement.ordered:", "if False:"),
+    rule("flows.scaler._carry_out", "after != desired.target", "False"),
+    # --- nothing is left as it should not be
+    rule("actions.reconcile", "if actual == desired.target:", "if False:"),
+    rule("actions._overdue", "timedelta(seconds=timing.deadline_seconds)", "timedelta.max"),
+    rule("actions._overdue", "not active or now < _resend_at(desired, timing)", "True"),
+    rule("actions._resend_at", "return desired.retry_at", "pass"),
+    # --- what people set
+    rule("actions.changed_by_hand", "actual != desired.target", "False"),
+    rule("actions._superseded", "return (*earlier, previous.target)", "return ()"),
+    rule("flows.scaler._carry_out", "respected and changed_by_hand(desired, before)", "False"),
+    rule("actions.adopt", "target=actual", "target=_believed(desired)"),
+]
+
+
+def violations(rules: Rules, seed: int) -> list[str]:
+    load = workload(bursty(seed, MINUTES, mean=400))
+    _, faults = stormy_replay(arena(instance_rate=100), load, rules, seed, Progress(), STORM)
+    found: list[str] = faults["first_violations"]
+    return found
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_a_broken_safety_rule_is_noticed(mutant: Mutant) -> None:
+    original = target(mutant)
+    with in_place_of(original, mutated(mutant, original)):
+        for seed in range(SEEDS_MAX):
+            if any(violations(rules, seed) for rules in (SHIPPED, GUARDED)):
+                return
+    raise AssertionError(f"{mutant} went unnoticed in {SEEDS_MAX} storms")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_storm_that_notices_them_breaks_no_rule_that_holds(seed: int) -> None:
+    assert [violations(rules, seed) for rules in (SHIPPED, GUARDED)] == [[], []]

@@ -1,0 +1,220 @@
+"""The clock of a server that differs from this machine's, through the real clients and adapters.
+
+All instances of the app share the server's clock; the local one of any of them may be wrong.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from azure.storage.queue import QueueClient
+from yarl import URL
+
+from local.azurite import Azurite
+from local.stand_ins.arm import ArmStandIn
+from local.stand_ins.loopback_server import HOST
+from local.stand_ins.plans import P1V3, Plan
+from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
+from shared.adapters.app_service import AppServiceControl
+from shared.adapters.ingestion_checkpoints import Group
+from shared.adapters.ingestion_checkpoints_table import TablePartitionRows
+from shared.adapters.ingestion_table import TableIngestionStore
+from shared.adapters.ingestion_table_breaker import TableBreakerStore
+from shared.adapters.ingestion_table_owners import TableOwnershipStore
+from shared.adapters.memory import MemoryCapacityControl
+from shared.adapters.nightly_tables import TableRunStore
+from shared.adapters.notifications_table import TableMemories
+from shared.adapters.service_bus import ServiceBusReader
+from shared.adapters.storage_queue import StorageQueueReader
+from shared.adapters.table_state import TableStateStore
+from shared.autoscaling import Mode, ServiceBusQueue, StorageQueue
+from shared.autoscaling.flows import scaler
+from shared.autoscaling.model import EntryKind, LogEntry, Override, ScaleAction, ScalingState
+from shared.connections import ServiceBusConnection, StorageConnection
+from tests.builders import TIMING, desired, plan, resource
+from tests.contract.ingestion import new_stream
+from tests.contract.test_azure_adapters import GIVEN, ID, Given, loaded
+
+HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "date"}
+TOLERANCE = timedelta(seconds=10)
+
+
+@pytest.fixture(params=[timedelta(hours=2), timedelta(hours=-2)], ids=["ahead", "behind"])
+def skew(request: pytest.FixtureRequest) -> timedelta:
+    """How far the server's clock is ahead of this machine's."""
+    found: timedelta = request.param
+    return found
+
+
+@pytest.fixture
+def clock(skew: timedelta) -> Callable[[], datetime]:
+    return lambda: datetime.now(UTC) + skew
+
+
+def agrees(time: datetime, clock: Callable[[], datetime]) -> bool:
+    return abs(time - clock()) < TOLERANCE
+
+
+class Proxy:
+    """Passes everything on to storage, and answers with the ``Date`` of another clock."""
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self._session = aiohttp.ClientSession(auto_decompress=False)
+        self._runners: list[web.ServerRunner] = []
+
+    async def front(self, target: str) -> str:
+        """The address that stands for another."""
+
+        async def forward(request: web.BaseRequest) -> web.Response:
+            url = URL(target + request.raw_path, encoded=True)
+            headers, sent = request.headers, await request.read() or None
+            async with self._session.request(
+                request.method, url, headers=headers, data=sent, skip_auto_headers=["Content-Type"]
+            ) as answer:
+                kept = {k: v for k, v in answer.headers.items() if k.lower() not in HOP_BY_HOP}
+                date = format_datetime(self._clock().replace(microsecond=0), usegmt=True)
+                body = await answer.read()
+                return web.Response(status=answer.status, body=body, headers={**kept, "Date": date})
+
+        runner = web.ServerRunner(web.Server(forward))
+        self._runners.append(runner)
+        await runner.setup()
+        await web.TCPSite(runner, HOST, 0).start()
+        return f"http://{HOST}:{runner.addresses[0][1]}"
+
+    async def close(self) -> None:
+        for runner in self._runners:
+            await runner.cleanup()
+        await self._session.close()
+
+
+@pytest.fixture
+async def storage(
+    azurite: Azurite, clock: Callable[[], datetime]
+) -> AsyncIterator[StorageConnection]:
+    """Azurite, as a server whose clock differs."""
+    proxy = Proxy(clock)
+    string = azurite.connection_string
+    for service in ("Table", "Queue"):
+        start = string.partition(f"{service}Endpoint=")[2].partition("/devstoreaccount1")[0]
+        string = string.replace(start, await proxy.front(start))
+    yield StorageConnection("Storage", string)
+    await proxy.close()
+
+
+# --- what each adapter says the time is ---
+
+
+def name() -> str:
+    return uuid.uuid4().hex
+
+
+async def scaling_state(store: TableStateStore) -> datetime:
+    return (await store.load(name())).read_at
+
+
+async def events(store: TableIngestionStore) -> datetime:
+    return (await store.load(new_stream())).read_at
+
+
+async def owners(store: TableOwnershipStore) -> datetime:
+    return (await store.owners()).read_at
+
+
+async def breaker(store: TableBreakerStore) -> datetime:
+    return (await store.load()).read_at
+
+
+async def checkpoints(rows: TablePartitionRows) -> datetime:
+    return (await rows.rows(Group("ns", name(), "$Default"))).read_at
+
+
+async def notifications(memories: TableMemories) -> datetime:
+    return (await memories.read()).read_at
+
+
+async def nightly_runs(store: TableRunStore) -> datetime:
+    return (await store.read(name())).now
+
+
+@pytest.mark.parametrize(
+    ("adapter", "read"),
+    [
+        (TableStateStore, scaling_state),
+        (TableIngestionStore, events),
+        (lambda storage: TableOwnershipStore(storage, "ns", name(), "$Default"), owners),
+        (lambda storage: TableBreakerStore(storage, name()), breaker),
+        (TablePartitionRows, checkpoints),
+        (TableMemories, notifications),
+        (TableRunStore, nightly_runs),
+    ],
+    ids=lambda found: getattr(found, "__name__", ""),
+)
+async def test_every_table_tells_the_servers_time_with_what_it_read(
+    storage: StorageConnection,
+    clock: Callable[[], datetime],
+    adapter: Callable[[StorageConnection], Any],
+    read: Callable[[Any], Awaitable[datetime]],
+) -> None:
+    store = adapter(storage)
+    try:
+        assert agrees(await read(store), clock)
+    finally:
+        await store.close()
+
+
+async def test_a_sample_has_the_time_of_the_server_that_it_was_read_from(
+    storage: StorageConnection, azurite: Azurite, clock: Callable[[], datetime]
+) -> None:
+    waiting = f"queue-{name()}"
+    with QueueClient.from_connection_string(azurite.connection_string, waiting) as queue:
+        queue.create_queue()
+    reader = StorageQueueReader(storage)
+    assert agrees((await reader.read(StorageQueue(waiting))).time, clock)
+    await reader.close()
+    async with ServiceBusAdminStandIn(Given(), clock=clock) as bus:
+        bus.declare_queue("work")
+        messages = ServiceBusReader(ServiceBusConnection("Bus", bus.connection_string))
+        found = await messages.read(ServiceBusQueue("work"))
+        assert (found.value, agrees(found.time, clock)) == (GIVEN["active"], True)
+        await messages.close()
+
+
+async def test_a_plans_capacity_has_the_time_of_the_resource_manager(
+    clock: Callable[[], datetime],
+) -> None:
+    async with ArmStandIn([Plan(ID, capacity=2, sku=P1V3)], clock=clock) as arm:
+        control = AppServiceControl(loaded(ArmEndpoint=arm.base_url))
+        assert agrees((await control.read(plan())).time, clock)
+        await control.close()
+
+
+# --- what is decided by it ---
+
+
+async def test_an_override_ends_by_the_servers_clock_whatever_the_local_one_shows(
+    storage: StorageConnection, skew: timedelta
+) -> None:
+    """It ends in an hour by this machine's clock: two hours ahead it is over, behind it is not."""
+    store, found = TableStateStore(storage), resource(name())
+    here = datetime.now(UTC)
+    pause = Override(Mode.PAUSED, "incident", expires_at=here + timedelta(hours=1))
+    order = desired(requested_at=here + skew, sent_at=here + skew)
+    await store.commit(await store.load(found.name), ScalingState(desired=order))
+    said = LogEntry(found.name, here, EntryKind.OVERRIDE, "pause", "incident")
+    await store.put_override(await store.load(found.name), pause, said)
+    control = MemoryCapacityControl(lambda: here, {found.target.name: 2})
+    action = ScaleAction(found.name, order.target, order.epoch, "why", order.requested_at)
+    ended = await scaler.run(action, {found.name: found}, store, control, TIMING)
+    await store.close()
+    paused = skew < timedelta(0)
+    assert ended is (EntryKind.IGNORED if paused else EntryKind.CONFIRMED)
+    assert control.capacities[found.target.name] == (2 if paused else 3)

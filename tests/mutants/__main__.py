@@ -1,0 +1,171 @@
+"""``make mutants``: change the rules by one small step at a time, and see whether a test notices.
+
+mutmut makes the changes and runs the tests that reach each of them, in a copy of the tree, so that
+the files that you work on stay as they are. ``[tool.mutmut]`` in pyproject.toml names the modules
+and the tests. A mutant that no test can tell from the original stands in equivalent.toml, with the
+reason. The exit code is 1 where fewer than 95 % of all others die.
+
+``python -m tests.mutants 'shared.autoscaling.decide.*'`` tries those of one module only, and
+``--again`` only those that survived the last run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / ".local" / "mutants"
+TREE = FOLDER / "tree"
+LOG = FOLDER / "run.log"
+COPIED = ("pyproject.toml", "shared", "tests", "local")
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+SHARE_MIN = 0.95
+DIED = {"killed", "timeout", "caught by type check"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``diff`` has the lines that differ: what went behind "-", what came behind "+"."""
+
+    module: str
+    function: str
+    diff: str
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", help="such as 'shared.autoscaling.decide.*'")
+    parser.add_argument("--processes", type=int, help="as many as there are cores unless given")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="keep what the last run found, and try its survivors and what changed since",
+    )
+    options = parser.parse_args(arguments)
+    if not options.again:
+        shutil.rmtree(TREE / "mutants", ignore_errors=True)
+    copy_tree()
+    code = run(options.names, options.processes)
+    if options.again and code == 0:
+        code = run([name for name, died in outcomes() if not died], options.processes)
+    if code != 0:
+        sys.stdout.write(f"mutmut ended with exit code {code}: see {LOG}\n")
+        return 2
+    return report()
+
+
+def copy_tree() -> None:
+    """Copy what changed only: mutmut asks again about nothing else."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *COPIED],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    wanted = {TREE / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
+    for name in COPIED:
+        for standing in (TREE / name).rglob("*.py"):
+            if standing not in wanted:
+                standing.unlink()
+    for target in wanted:
+        source = ROOT / target.relative_to(TREE)
+        if not target.is_file() or target.read_bytes() != source.read_bytes():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+
+
+def run(names: Sequence[str], processes: int | None) -> int:
+    """A terminal sees mutmut's progress, everything else finds it in the log."""
+    command = [str(Path(sys.executable).with_name("mutmut")), "run", *names]
+    if processes is not None:
+        command += ["--max-children", str(processes)]
+    sys.stdout.write(f"Mutants are made and tried in {TREE}; progress is in {LOG}.\n")
+    sys.stdout.flush()
+    if sys.stdout.isatty():
+        return subprocess.run(command, cwd=TREE, check=False).returncode
+    with LOG.open("wb") as log:
+        return subprocess.run(command, cwd=TREE, check=False, stdout=log, stderr=log).returncode
+
+
+def report() -> int:
+    """Figures for each module, every survivor, and the exit code."""
+    reasons = {_key(each): each["reason"] for each in _listed()}
+    found: Counter[str] = Counter()
+    survivors = list[Mutant]()
+    for name, died in outcomes():
+        module = name.rpartition(".")[0]
+        found[module] += 1
+        if not died:
+            survivors.append(mutant(name))
+    explained = {(s.function, s.diff) for s in survivors} & reasons.keys()
+    for module in sorted(found):
+        left = [s for s in survivors if s.module == module]
+        same = sum((s.function, s.diff) in reasons for s in left)
+        _tell(module, found[module], same, len(left) - same)
+    for survivor in survivors:
+        reason = reasons.get((survivor.function, survivor.diff), "no test notices it")
+        sys.stdout.write(f"\n{survivor.function}: {reason}\n{survivor.diff}\n")
+    equivalent = sum((s.function, s.diff) in reasons for s in survivors)
+    for function, diff in reasons.keys() - explained:
+        if any(function.startswith(f"{module}.") for module in found):
+            sys.stdout.write(f"\nNo survivor any more, so not to be listed: {function}\n{diff}\n")
+    sys.stdout.write("\n")
+    share = _tell("all", found.total(), equivalent, len(survivors) - equivalent)
+    return 0 if share >= SHARE_MIN else 1
+
+
+def _tell(what: str, made: int, equivalent: int, survived: int) -> float:
+    share = 1 - survived / max(made - equivalent, 1)
+    sys.stdout.write(
+        f"{what}: {made} mutants, {equivalent} equivalent, {survived} of the others survive:"
+        f" {share:.1%} die\n"
+    )
+    return share
+
+
+def outcomes() -> Iterator[tuple[str, bool]]:
+    """Each mutant that was tried, and whether it died."""
+    from mutmut.stats import status_by_exit_code  # in its own environment only
+
+    for path in sorted((TREE / "mutants").rglob("*.py.meta")):
+        for name, code in json.loads(path.read_text())["exit_code_by_key"].items():
+            status = status_by_exit_code[code]
+            if status != "not checked":
+                yield name, status in DIED
+
+
+def mutant(name: str) -> Mutant:
+    """Read from what mutmut wrote; it looks for that in the working directory."""
+    from mutmut.mutation.diff_apply import get_diff_for_mutant  # in its own environment only
+
+    with contextlib.chdir(TREE):
+        lines = get_diff_for_mutant(name).splitlines()
+    lines = [line for line in lines if line[:1] in ("-", "+") and line[:3] not in ("---", "+++")]
+    module, _, mangled = name.rpartition(".")
+    function = mangled.rpartition("__mutmut_")[0]
+    function = (
+        function.removeprefix("x_") if "ǁ" not in function else function[2:].replace("ǁ", ".")
+    )
+    diff = "\n".join(f"{line[0]} {line[1:].strip()}" for line in lines)
+    return Mutant(module, f"{module}.{function}", diff)
+
+
+def _listed() -> list[dict[str, str]]:
+    found: list[dict[str, str]] = tomllib.loads(EQUIVALENT.read_text()).get("equivalent", [])
+    return found
+
+
+def _key(listed: dict[str, str]) -> tuple[str, str]:
+    return listed["function"], listed["diff"].strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
