@@ -20,13 +20,18 @@ WITHIN_OTHERS = {
 
 
 def found() -> Iterator[type]:
-    """Each class of the package that does something for others and is no twin in memory."""
+    """Each public class of the package that does something for others and is no twin in memory.
+
+    A private class serves its own module, so its errors leave through that module's adapter.
+    """
     for each_module in pkgutil.iter_modules(shared.adapters.__path__):
         if "memory" in each_module.name:
             continue
         module = importlib.import_module(f"shared.adapters.{each_module.name}")
         for each in vars(module).values():
-            if inspect.isclass(each) and each.__module__ == module.__name__ and serves(each):
+            if not inspect.isclass(each) or each.__name__.startswith("_"):
+                continue
+            if each.__module__ == module.__name__ and serves(each):
                 yield each
 
 

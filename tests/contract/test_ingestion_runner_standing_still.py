@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 
@@ -21,11 +22,13 @@ from shared import wiring_ingestion_state as state
 from shared.adapters.event_hub_receiver import EventHubReceiver
 from shared.adapters.ingestion_sql_schema import effects
 from shared.ingestion.errors import HubUnavailable
+from shared.ingestion.flows import tail
 from shared.ingestion.flows.ingest import Line
 from shared.ingestion.flows.settle import side_by_side
 from shared.ingestion.flows.tail import TailWatch
 from shared.ingestion.model import Event
 from shared.wiring_runner import Runner
+from tests.contract import test_ingestion_runner
 from tests.contract.test_ingestion_runner import NO_STORAGE
 from tests.local.polling import POLL_SECONDS, until
 from tests.unit.test_settings import SINGLE
@@ -49,13 +52,14 @@ async def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
             "EventHubConnection": stand_in.connection_string,
             "ServiceBusConnection": stand_in.connection_string,
             "IngestionDatabaseUrl": f"sqlite:///{tmp_path}/ingestion.db",
-            "IngestionHandler": f"{__name__}:handler_of",
+            "IngestionHandler": f"{test_ingestion_runner.__name__}:handler_of",
             "BalancingSeconds": "0.5",
             "OwnershipRenewSeconds": "2",
             "OwnershipExpireSeconds": "6",
         }
         for name, value in environ.items():
             monkeypatch.setenv(name, value)
+        monkeypatch.setattr(tail, "IDLE", timedelta(seconds=0.5))
         wiring_checks.checked.cache_clear()
         yield stand_in
     await wiring.close()
@@ -65,9 +69,11 @@ async def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 async def running(tail_seconds: float = 60) -> AsyncIterator[Runner]:
     runner, stopping = Runner(tail_seconds), asyncio.Event()
     task = asyncio.create_task(runner.run(stopping))
-    yield runner
-    stopping.set()
-    await task
+    try:
+        yield runner
+    finally:
+        stopping.set()
+        await task
 
 
 async def send(stand_in: AmqpStandIn, body: str) -> None:

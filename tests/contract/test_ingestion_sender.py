@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
+from math import ceil
 
 import pytest
 from azure.storage.queue.aio import QueueClient
@@ -15,12 +16,13 @@ from shared.connections import StorageConnection
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.model import Stream
 from shared.ingestion.readings import Decoded, Reading, to_effect
+from shared.outside import METRICS_OF_A_MESSAGE_MAX
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READINGS = [Reading(f"plan-{n % 2}", f"m{n}", AT, n) for n in range(40)]
 
 
-async def test_readings_of_each_resource_are_one_message_on_a_queue_that_is_made_if_need_be(
+async def test_each_resource_gets_as_few_messages_as_bounds_allow_on_a_queue_that_is_created(
     azurite: Azurite,
 ) -> None:
     name = f"metrics-{uuid.uuid4().hex[:8]}"
@@ -34,7 +36,8 @@ async def test_readings_of_each_resource_are_one_message_on_a_queue_that_is_made
     await sender.close()
     async with QueueClient.from_connection_string(azurite.connection_string, name) as queue:
         texts = [m.content async for m in queue.receive_messages(max_messages=50)]
-    assert len(texts) == 3
+    # One metric of plan-0 comes first and alone, then 19 of it and 20 of plan-1.
+    assert len(texts) == 1 + sum(ceil(n / METRICS_OF_A_MESSAGE_MAX) for n in (19, 20))
     found = [metric for text in texts for metric in decode_samples(text).metrics]
     assert sorted(m.value.value for m in found) == list(range(40))
     assert {m.name for m in found} == {reading.name for reading in READINGS}
