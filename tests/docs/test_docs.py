@@ -17,6 +17,7 @@ from local import settings_reference
 from shared import settings, wiring_ingestion
 from shared.autoscaling import Observation, ServiceBusQueue, Threshold
 from shared.autoscaling.decide import decide
+from shared.autoscaling.guards import GUARDS
 from shared.autoscaling.model import EntryKind
 from shared.autoscaling.validation import problems
 from shared.declared import SECTIONS, SETTINGS
@@ -191,3 +192,8 @@ def test_development_files_are_not_deployed() -> None:
 
 def test_the_product_runs_on_its_own_package_and_no_other_of_that_name() -> None:
     assert Path(str(settings.__file__)).is_relative_to(ROOT)
+
+
+def test_the_guards_are_described_in_the_order_in_which_they_are_asked() -> None:
+    table = RULES.partition("passes the guards in this order")[2].partition("\n\n`QueueAge`")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == [guard.__name__ for guard in GUARDS]

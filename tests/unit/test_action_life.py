@@ -221,12 +221,12 @@ def test_whose_change_it_was_is_known_until_the_apps_own_next_one() -> None:
 
 
 def test_a_confirmed_capacity_that_a_late_change_may_have_undone_is_pending_from_now_on() -> None:
-    last = confirmed(900, target=3)
-    assert reopen(last, 2, NOW) == replace(
+    last = confirmed(900, target=3, previous=2)
+    assert reopen(last, 4, NOW) == replace(
         last,
         status=ActionStatus.PENDING,
-        previous=2,
-        superseded=(2,),
+        previous=4,
+        superseded=(4,),
         requested_at=NOW,
         retry_at=NOW,
         last_error="a late change may have undone it",

@@ -8,6 +8,7 @@ import pytest
 
 from shared.autoscaling import Cooldown, Limits, Mode, Recommendation
 from shared.autoscaling.decide import decide, remember
+from shared.autoscaling.guards import GUARDS
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     ActionStatus,
@@ -201,3 +202,39 @@ def test_a_resource_that_was_paused_has_no_wish_to_remember() -> None:
     found = replace(wants(6, Guards(stabilisation_in_seconds=240)), mode=Mode.PAUSED)
     held = state([50], 4)
     assert remember(found, held, decide(found, held, NOW)) is held
+
+
+# --- who is asked, and when ---
+
+
+def test_guards_are_asked_for_data_then_calm_then_people_and_bounds_then_orders_under_way() -> None:
+    assert [guard.__name__ for guard in GUARDS] == [
+        "missing_data",
+        "consumer_broken",
+        "stabilisation",
+        "flap_projection",
+        "rate_limits",
+        "cooldown",
+        "override",
+        "bounds",
+        "failed_action",
+        "already_requested",
+    ]
+
+
+def test_a_scale_out_under_way_is_taken_back_when_the_consumers_breaker_opens() -> None:
+    guards = Guards(breaker_metric="breaker", flap_projection=False)
+    held = state([50], 4, desired(target=8, previous=4))
+    held = replace(held, histories={**held.histories, "breaker": History((sample(1),))})
+    metrics = resource().metrics
+    both = replace(wants(4, guards), metrics={**metrics, "breaker": metrics["backlog"]})
+    decision = decide(both, held, NOW)
+    assert (decision.desired, decision.limited_by) == (4, ("revoked",))
+    assert "epoch 7 is taken back: the consumer's circuit breaker is open" in decision.reason
+
+
+def test_an_order_beyond_limits_that_were_lowered_meanwhile_is_taken_back() -> None:
+    held = state([50], 4, desired(target=8, previous=4))
+    decision = decide(wants(4, limits=Limits(1, 6)), held, NOW)
+    assert (decision.desired, decision.applies, decision.limited_by) == (6, True, ("revoked",))
+    assert decision.reason == "4 wanted; epoch 7 is taken back: maximum is 6"

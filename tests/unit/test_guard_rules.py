@@ -93,6 +93,16 @@ def test_of_missing_metrics_a_fallback_counts_before_a_hold_and_a_hold_before_no
     assert said(rules.missing_data, 2, held, metrics=metrics, guards=guards) == answer
 
 
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_of_metrics_that_are_missing_alike_the_first_that_is_declared_is_named(
+    names: tuple[str, str],
+) -> None:
+    guards = Guards(missing=Missing(180, "hold"))
+    metrics = dict.fromkeys(names, SOURCE)
+    answer = said(rules.missing_data, 2, silent(a=500, b=500), metrics=metrics, guards=guards)
+    assert answer == Limit(4, f"{names[0]} is missing for 500 s: holding")
+
+
 def test_missing_data_say_nothing_to_a_wish_that_is_no_scale_in() -> None:
     assert said(rules.missing_data, 4, silent(backlog=500)) is None
     assert said(rules.missing_data, 3, silent(backlog=500)) == Limit(

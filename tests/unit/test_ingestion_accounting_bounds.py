@@ -126,6 +126,12 @@ def test_what_fits_into_no_transaction_becomes_a_dead_letter_that_tells_why_and_
     )
 
 
+def test_the_checkpoint_stands_at_an_event_that_led_to_too_much() -> None:
+    (commit,) = plan(checkpoint(0), [sending(1, 5)], limits=CommitLimits(rows_max=5))
+    assert commit.checkpoint.offset == "@1"
+    assert commit.checkpoint.enqueued_at == event(1).enqueued_at
+
+
 def test_a_dead_letter_that_fits_nowhere_loses_its_body_and_most_of_its_error() -> None:
     long = dead_letter(event(1, b"x" * 50_000), FailureKind.POISON, "e" * 4000, NOW)
     (commit,) = plan(checkpoint(0), [long], limits=CommitLimits(row_bytes_max=20_000))

@@ -12,6 +12,7 @@ from shared.ingestion.breaker import (
     Gate,
     Mode,
     Probe,
+    break_seconds,
     close,
     gate,
     isolate,
@@ -83,3 +84,8 @@ def test_what_passes_the_gate_says_why() -> None:
     assert gate(CLOSED_BY_ADA, "a", "7", NOW) == Gate(None, "closed")
     assert gate(HALF_OPEN, "a", "7", NOW) == Gate(3, "probing")
     assert gate(OPEN, "a", "7", NOW) == Gate(0, "open: failures")
+
+
+def test_after_a_hundred_breaks_in_a_row_the_next_one_is_no_longer() -> None:
+    slowly = replace(TIMES, break_factor=1.01, break_seconds_max=1e6)
+    assert break_seconds(99, slowly) < break_seconds(100, slowly) == break_seconds(101, slowly)

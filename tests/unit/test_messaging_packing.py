@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import random
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.messaging.model import Cargo, Chunk, Limits, Message, Order, Parcel
-from shared.messaging.packing import cargo_of, pack, too_large
+from shared.messaging.packing import ENVELOPE_BYTES_MAX, cargo_of, pack, too_large
 from shared.messaging.wire_size import envelope_bytes
+from tests.builders import NOW
 
 LIMIT = 1000
 
@@ -176,3 +178,20 @@ def test_messages_of_a_session_or_of_a_partition_key_alone_stay_among_themselves
     load = cargo_of([Parcel(message, 10) for message in messages])
     assert list(load.keys) == ["a", "b", None]
     assert len(packed(load, Limits(LIMIT), order)) == 3
+
+
+def test_even_the_longest_ids_of_the_largest_characters_are_counted() -> None:
+    key = "\N{GRINNING FACE}" * 128
+    largest = Message(
+        None,
+        message_id=key,
+        session_id=key,
+        partition_key=key,
+        scheduled_at=NOW,
+        time_to_live=timedelta(days=1),
+    )
+    assert envelope_bytes(largest) <= ENVELOPE_BYTES_MAX
+    load = cargo_of([Parcel(largest, 5000)])
+    just_beside = load.sections[0] + envelope_bytes(largest)
+    assert too_large([0], load, Limits(just_beside)) == []
+    assert too_large([0], load, Limits(just_beside - 1)) == [0]

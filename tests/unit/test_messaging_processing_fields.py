@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -23,6 +24,16 @@ def test_work_is_compact_json_with_times_in_utc() -> None:
     here = timezone(timedelta(hours=5, minutes=30))
     elsewhere = Work("s", WORK.label, WORK.start.astimezone(here), WORK.end.astimezone(here))
     assert encode_work(WORK) == encode_work(elsewhere) == BODY
+
+
+def test_times_are_in_utc_wherever_the_app_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        assert encode_work(WORK) == BODY
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_times_are_read_as_utc_from_any_zone() -> None:

@@ -303,3 +303,66 @@ def test_an_instance_stays_that_is_busy_for_more_than_four_return_trips_are_wort
 def test_limits_hold_in_the_last_step_too() -> None:
     wish = POLICY(seen([0.0] * 15, capacity=6, limits=Limits(5, 20)))
     assert wish.capacity == 5
+
+
+# --- its thresholds, to the instance ---
+
+
+def test_a_queue_that_is_served_to_the_last_item_in_a_step_runs_empty() -> None:
+    """400 arrive and 300 wait: seven instances, since this moment, finish just that."""
+    until_now = Window((sample(4, 7200), sample(4)))
+    capacity, reason, _ = told(POLICY(seen([300.0] * 10, capacity=7, capacities=until_now)))
+    assert capacity == 4
+    assert reason.startswith("the queue runs empty")
+
+
+def test_an_order_that_comes_in_a_minute_is_not_replaced_by_one_that_takes_three() -> None:
+    order = desired(target=5, previous=4, requested_at=ago(120))
+    capacity, reason, _ = told(POLICY(seen(growing(200, 600), pending=order)))
+    assert (capacity, reason) == (5, "5 come within 1 min, sooner than a new order")
+
+
+@pytest.mark.parametrize(("waited", "capacity"), [(10, 6), (9, 5)])
+def test_what_came_is_remembered_where_work_waited_in_a_third_of_half_an_hour(
+    waited: int, capacity: int
+) -> None:
+    backlog = [*[0.0] * (29 - waited), *[300.0] * waited, 0.0, 0.0]
+    assert POLICY(seen(backlog, capacity=6, goal=Goal(5, 20, 10))).capacity == capacity
+
+
+LULL = [*[600.0] * 22, 450.0, 300.0, 150.0, 0.0]
+"""Work waited for long, and all of it was done in the last four minutes."""
+
+
+@pytest.mark.parametrize(
+    ("capacities", "rate"),
+    [
+        (Window((sample(8, 7200), sample(8, 600), sample(4, 540), sample(4))), 4.8788637604),
+        (Window((sample(2, 7200), sample(2, 900), sample(4, 840), sample(4))), 3.0723677358),
+        (Window(()), 3.48415),
+    ],
+)
+def test_what_is_remembered_to_have_come_depends_on_the_instances_there_were(
+    capacities: Window, rate: float
+) -> None:
+    found = seen(LULL, goal=Goal(5, 10, 10), capacities=capacities)
+    outlook = POLICY._outlook(found, RATE, 1)
+    assert outlook is not None
+    assert _Choice(POLICY, found, outlook, RATE, 1)._remembered_rate() == pytest.approx(rate)
+
+
+def test_what_waits_is_to_be_done_within_the_patience_of_the_policy() -> None:
+    """Eight instance-minutes within eight minutes take one instance more."""
+    found = seen([800.0] * 10)
+    outlook = POLICY._outlook(found, RATE, 1)
+    assert outlook is not None
+    choice = _Choice(POLICY, found, outlook, RATE, 1)
+    assert choice._needed(3.0) == 4
+    assert choice._needed(0.0) == 1
+
+
+def test_where_changes_cost_nothing_an_idle_instance_has_no_share_of_work() -> None:
+    free = seen([0.0] * 10, goal=Goal(5, 0, 10))
+    outlook = POLICY._outlook(free, RATE, 1)
+    assert outlook is not None
+    assert _Choice(POLICY, free, outlook, RATE, 1)._busy_share(0.0) == 0.0
