@@ -25,7 +25,9 @@ from shared.messaging.flows.send import BatchSender
 from shared.messaging.model import Limits, Message, Order, Result
 from shared.messaging.sending import Patience
 from shared.messaging.wire_size import envelope_bytes, message_bytes, section_bytes
+from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 
+pytestmark = LEAVES_SOCKETS_OPEN
 LIMIT = 256 * 1024
 QUICK = Patience(pause_seconds=0.001, busy_seconds=0.001)
 

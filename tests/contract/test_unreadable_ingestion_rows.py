@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -42,6 +42,14 @@ from shared.sampling.trend_rows import Trend, trend_row
 from tests.builders import NOW
 from tests.contract.ingestion import commit, letter, new_stream
 from tests.unit.test_notifications import People
+
+
+@pytest.fixture(scope="module")
+def azurite() -> Iterator[Azurite]:
+    """A storage of this module's own: these rows would make other tests' reading fail, and the
+    newest of all dead letters are those of whoever ran before."""
+    with Azurite() as running:
+        yield running
 
 
 @pytest.fixture
