@@ -77,10 +77,11 @@ def line(partition_id: str) -> Line:
 
 
 def handler(of: Stream) -> Handler:
-    """The user's own, or that of the app, which takes in metrics."""
+    """The user's own, or that of the app, which takes in metrics. Its errors are redacted: they
+    are kept in dead letters, logged, and shown to whoever puts a dead letter in again."""
     declared = state.handling()
     if declared:
-        return declared.handler_of(of)
+        return redacting_call(declared.handler_of(of))
     return MetricHandler(of, interests(), settings().event_bytes_max)
 
 
@@ -95,7 +96,7 @@ def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
         writer=writer,
         store=_measured(state.store()),
         hub=hub(),
-        handle=redacting_call(handle),  # a user may have written it
+        handle=handle,
         retry=retry(),
         together=side_by_side(LANES_MAX),
         new_txid=partial(token_hex, 16),
