@@ -40,7 +40,7 @@ from shared.notifications.ports import Observed
 from shared.notifications.telling import Patience
 from shared.sampling.trend_rows import Trend, trend_row
 from tests.builders import NOW
-from tests.contract.ingestion import commit, letter, new_stream
+from tests.contract.ingestion import commit, effect, letter, new_stream
 from tests.unit.test_notifications import People
 
 
@@ -159,6 +159,23 @@ async def test_a_breaker_that_cannot_be_read_says_what_to_do(storage: StorageCon
     await overwrite(storage, "Breaker", bad)
     assert await breakers.tallies(NOW - timedelta(hours=1)) == []
     await breakers.close()
+
+
+@pytest.mark.parametrize("broken", [{}, {"message_id": "a", "taken": "often"}, {"body_0": 7}])
+async def test_a_message_that_cannot_be_read_holds_up_no_other(
+    storage: StorageConnection,
+    store: TableIngestionStore,
+    broken: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stream = new_stream()
+    await store.commit(stream, await store.load(stream), commit(None, 2, [effect(stream, 2)]))
+    row_key = f"{numbered('outbox', 1)}|0000"
+    keys = {"PartitionKey": partition_key(stream), "RowKey": row_key}
+    await overwrite(storage, "Ingestion", {**keys, **broken})
+    assert [each.sequence for each in await store.outbox(stream, 9)] == [2]
+    assert f"[message_unreadable] row '{partition_key(stream)}/{row_key}'" in caplog.text
+    assert "deploy the version that wrote it, or correct or delete the row" in caplog.text
 
 
 async def test_an_owner_that_cannot_be_read_hides_no_other(storage: StorageConnection) -> None:

@@ -420,7 +420,7 @@ async def test_a_batch_that_would_take_too_long_goes_on_where_its_time_ended(
 ) -> None:
     rig.seconds_of, rig.bad = (lambda _: 4.0), {1, 2}
     rig.lines["0"] = replace(rig.new_line(), seconds_max=240)
-    with pytest.raises(OutOfTime, match="240 s are over.*maxEventBatchSize"):
+    with pytest.raises(OutOfTime, match=r"240 s are over.*maxEventBatchSize"):
         await rig.ingest(0, 98)
     assert rig.checkpoint == 59, "what was handled in time is accounted for"
     await rig.ingest(0, 98)

@@ -239,9 +239,9 @@ Work = Callable[[Consumer], Awaitable[Report]]
 
 def _out_of_time(line: Line) -> str:
     return (
-        f"{line.name}: {line.seconds_max:g} s are over. What has been handled is accounted for, the "
-        "rest comes again. If this repeats, make the handler faster, or have fewer events in a "
-        "batch: maxEventBatchSize in host.json"
+        f"{line.name}: {line.seconds_max:g} s are over. What has been handled is accounted for, "
+        "the rest comes again. If this repeats, make the handler faster, or have fewer events in "
+        "a batch: maxEventBatchSize in host.json"
     )
 
 
