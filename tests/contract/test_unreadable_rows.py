@@ -114,8 +114,8 @@ async def test_one_unreadable_line_of_the_log_is_shown_as_such_and_hides_nothing
 
 
 DESIRED_AS_TYPED = {
-    **{name: 2 for name in ("target", "epoch", "previous", "attempts")},
-    **{name: "" for name in ("reason", "last_error")},
+    **dict.fromkeys(("target", "epoch", "previous", "attempts"), 2),
+    **dict.fromkeys(("reason", "last_error"), ""),
     "requested_at": NOW,
     "status": "pending",
 }
