@@ -87,7 +87,8 @@ async def test_an_instance_of_the_older_version_goes_on_beside_the_new_one(
 
 
 def test_sql_server_is_told_in_its_own_words() -> None:
-    said = statement(MSDialect_pyodbc(), outbox, outbox.c.waits_since)
+    dialect = MSDialect_pyodbc()  # type: ignore[no-untyped-call]
+    said = statement(dialect, outbox, outbox.c.waits_since)
     assert said == (
         "ALTER TABLE [EventHubOutbox] ADD [WaitsSince] DATETIMEOFFSET NOT NULL "
         "DEFAULT SYSDATETIMEOFFSET()"
