@@ -81,11 +81,10 @@ def line(partition_id: str) -> Line:
 
 
 def handler(of: Stream) -> Handler:
-    """The user's own, or that of the app, which takes in metrics. Its errors are redacted: they
-    are kept in dead letters, logged, and shown to whoever puts a dead letter in again."""
+    """The user's own, or that of the app, which takes in metrics."""
     declared = state.handling()
     if declared:
-        return redacting_call(declared.handler_of(of))
+        return declared.handler_of(of)
     return MetricHandler(of, interests(), settings().event_bytes_max)
 
 
@@ -100,7 +99,7 @@ def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
         writer=writer,
         store=_measured(state.store()),
         hub=hub(),
-        handle=handle,
+        handle=redacting_call(handle),  # a user may have written it
         retry=retry(),
         together=side_by_side(LANES_MAX),
         new_txid=partial(token_hex, 16),
@@ -168,9 +167,12 @@ def sender() -> StorageQueueSender:
 
 def redriver() -> Redriver:
     """Puts dead letters into the pipeline again."""
-    return Redriver(
-        state.store(), hub(), handler, retry(), wiring_checks.outages(wiring.settings())
-    )
+
+    def handler_of(of: Stream) -> Handler:
+        return redacting_call(handler(of))  # what it raises is shown to whoever asked
+
+    outages = wiring_checks.outages(wiring.settings())
+    return Redriver(state.store(), hub(), handler_of, retry(), outages)
 
 
 def desk() -> Desk:
