@@ -62,15 +62,15 @@ _RULES = (
     # A name that tells of a secret: in connection strings and addresses, as JSON, as an option.
     _rule(_NAMED, rf"({_NAMES}\s*(?:=|%3D)\s*(?:{_QUOTE})?){_VALUE}"),
     _rule(_NAMED, rf"({_NAMES}{_QUOTE}\s*:\s*{_QUOTE})[^\"'\\]+"),
-    _rule(_NAMED, rf"({_NAMES}\s*:\s*)(?=\S*\d|\S{{16}}){_VALUE}"),
-    _rule(("--",), rf"(--[a-z-]*{_NAMES}\s+){_VALUE}"),
+    _rule(_NAMED, rf"({_NAMES}\s*:\s*)(?=\S{{0,15}}\d|\S{{16}}){_VALUE}"),
+    _rule(("--",), rf"((?<![a-z-])--[a-z-]*{_NAMES}\s+){_VALUE}"),
     # The schemes of authorization; a word after one may be prose.
     _rule(("bearer",), rf"\b(bearer\s+)(?:(?=\S*\d){_BASE64}{{6,}}|{_BASE64}{{16,}})=*"),
     _rule(("basic",), rf"\b(basic\s+)(?=\S*[\d=]){_BASE64}{{6,}}=*"),
     _rule(("sharedkey",), r"\b(SharedKey(?:Lite)?\s+[^\s:]+:)[^\s\"']+"),
     _rule(("signature",), r"(signature found in the HTTP request ')[^']+"),
     # What can only be a token of Entra, the key of a storage account, or that of a namespace.
-    _rule(("eyj",), r"\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?", HIDDEN),
+    _rule(("eyj",), r"\beyJ[\w-]{8,1024}\.[\w-]{8,}(?:\.[\w-]*)?", HIDDEN),
     _rule(("=",), r"(?<![\w+/])(?:[\w+/]{86}==|[\w+/]{43}=)(?![\w+/=])", HIDDEN),
 )
 

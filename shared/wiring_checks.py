@@ -127,6 +127,8 @@ def _exception_class(name: str) -> type[Exception] | str:
         found = getattr(importlib.import_module(module), of_class)
     except Exception as error:  # the module may be the user's own
         return f"OutageErrors = {name!r}: {type(error).__name__}: {error}"
+    if found is Exception:
+        return f"OutageErrors = {name!r}: every error would hold its partition; name the outage's"
     if isinstance(found, type) and issubclass(found, Exception):
         return found
     return f"OutageErrors = {name!r}: must be a class of exceptions"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 QUEUE = "metrics"
 LANES_MAX = 16
+BATCH_SECONDS_MAX = 240
+"""A minute less than a function may run: the last event has to end, and all to be committed."""
 """Partition keys of a batch that are worked on at a time."""
 TAILS_AT_ONCE = 4
 
@@ -73,7 +76,8 @@ def stream(partition_id: str) -> Stream:
 def line(partition_id: str) -> Line:
     """All that a batch of this partition passes through. It remembers what it wrote last."""
     of = stream(partition_id)
-    return line_of(of, Writer(instance()), handler(of))
+    whole = line_of(of, Writer(instance()), handler(of))
+    return replace(whole, seconds_max=BATCH_SECONDS_MAX)
 
 
 def handler(of: Stream) -> Handler:
@@ -163,9 +167,12 @@ def sender() -> StorageQueueSender:
 
 def redriver() -> Redriver:
     """Puts dead letters into the pipeline again."""
-    return Redriver(
-        state.store(), hub(), handler, retry(), wiring_checks.outages(wiring.settings())
-    )
+
+    def handler_of(of: Stream) -> Handler:
+        return redacting_call(handler(of))  # what it raises is shown to whoever asked
+
+    outages = wiring_checks.outages(wiring.settings())
+    return Redriver(state.store(), hub(), handler_of, retry(), outages)
 
 
 def desk() -> Desk:

@@ -37,8 +37,10 @@ class Keys:
         accepted = [self.master]
         if level is Level.FUNCTION:
             accepted += [self.host, self.function(function)]
-        # Bytes: compare_digest refuses texts that are not ASCII.
-        matches = [hmac.compare_digest(each.encode(), given.encode()) for each in accepted]
+        # Bytes: compare_digest refuses texts that are not ASCII. Of bytes that are no UTF-8 a
+        # header's text holds halves of surrogate pairs.
+        key = given.encode("utf-8", "surrogatepass")
+        matches = [hmac.compare_digest(each.encode(), key) for each in accepted]
         return level is Level.ANONYMOUS or any(matches)
 
     def _derived(self, purpose: str) -> str:

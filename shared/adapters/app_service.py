@@ -15,10 +15,13 @@ from shared.adapters.credentials import credential_for
 from shared.adapters.transport import server_time, transport_for
 from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
 from shared.autoscaling.model import AppServicePlan, MetricValue
+from shared.outside import shown
 from shared.redaction import redacting
 from shared.settings import Settings
 
 DETAIL_LENGTH_MAX = 300
+RETRY_AFTER_DIGITS_MAX = 4
+"""A service that asks for hours of patience is asked again as after any other failure."""
 REFUSED = (400, 401, 403, 404)
 """Answers that stay. 409 does not: an operation runs, or no instance is free just now."""
 TURNED_AWAY = (409, 429)
@@ -68,9 +71,16 @@ class AppServiceControl:
             await client.close()
 
     async def _get(self, target: AppServicePlan) -> ArmPlan:
-        plan = await self._client(target).app_service_plans.get(target.resource_group, target.name)
-        if plan.sku is None or not plan.sku.capacity:
+        plans = self._client(target).app_service_plans
+        try:
+            plan = await plans.get(target.resource_group, target.name)
+            capacity: object = plan.sku.capacity if plan.sku is not None else None
+        except (AttributeError, TypeError, ValueError) as error:  # a proxy's answer, for instance
+            raise CapacityDelayed(f"{_no_plan(target)} ({type(error).__name__})") from error
+        if not capacity:
             raise CapacityRefused(f"plan {target.name} has no capacity to set (which tier is it?)")
+        if type(capacity) is not int:
+            raise CapacityDelayed(f"{_no_plan(target)} (its capacity is {shown(capacity)})")
         return plan
 
     def _client(self, target: AppServicePlan) -> WebSiteManagementClient:
@@ -99,6 +109,10 @@ class AppServiceControl:
             raise CapacityDelayed(message, maybe_done=changing) from error
         except AzureError as error:
             raise _named(error, target, changing=changing) from error
+
+
+def _no_plan(target: AppServicePlan) -> str:
+    return f"plan {target.name}: what answers for Azure Resource Manager sends no plan"
 
 
 def _named(error: AzureError, target: AppServicePlan, *, changing: bool) -> AutoscalingError:
@@ -134,4 +148,5 @@ def _detail(error: AzureError) -> str:
 def _retry_after_seconds(error: AzureError) -> float | None:
     response = getattr(error, "response", None)
     text = response.headers.get("Retry-After", "") if response is not None else ""
-    return float(text) if text.isdigit() else None
+    known = text.isdecimal() and len(text) <= RETRY_AFTER_DIGITS_MAX
+    return float(text) if known else None

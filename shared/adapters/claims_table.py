@@ -14,7 +14,8 @@ from shared.adapters.table_keys import key
 from shared.adapters.transport import server_time
 from shared.connections import StorageConnection
 from shared.messaging.claims import Claim
-from shared.messaging.errors import ClaimTaken
+from shared.messaging.errors import ClaimTaken, ClaimUnreadable
+from shared.messaging.periods import EPOCH, TIME_MAX
 from shared.messaging.processing import Work
 from shared.redaction import redacting
 
@@ -83,12 +84,28 @@ def _row(claim: Claim) -> dict[str, Any]:
 
 
 def _claim(work: Work, row: Any, now: datetime) -> Claim:
-    done_at = row.get("done_at")
-    return Claim(
-        work,
-        row["holder"],
-        datetime.fromisoformat(row["taken_at"]),
-        now,
-        datetime.fromisoformat(done_at) if done_at else None,
-        row.metadata["etag"],
-    )
+    """Raises ClaimUnreadable."""
+    try:
+        done_at = row.get("done_at")
+        return Claim(
+            work,
+            row["holder"],
+            _time(row["taken_at"]),
+            now,
+            _time(done_at) if done_at else None,
+            row.metadata["etag"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        place = f"{row['PartitionKey']}/{row['RowKey']}"
+        raise ClaimUnreadable(
+            f"row {place!r} of table {TABLE_NAME} cannot be read ({type(error).__name__}: {error});"
+            " correct it, or delete it to have the period processed again, and then send the "
+            "message back from the dead-letter queue"
+        ) from error
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None or not EPOCH <= time <= TIME_MAX:
+        raise ValueError(f"{text} is no time with a zone from {EPOCH:%Y} to {TIME_MAX:%Y}")
+    return time

@@ -18,7 +18,7 @@ def encode(breaker: Breaker) -> str:
     return json.dumps(asdict(breaker), default=datetime.isoformat)
 
 
-def decode(text: str) -> Breaker:
+def decode(text: Any) -> Breaker:
     """The breaker. Raises RowUnreadable: what the breaker is to do then is for a person to say."""
     try:
         return _breaker(text)
@@ -28,7 +28,7 @@ def decode(text: str) -> Breaker:
         raise RowUnreadable(f"the breaker's row cannot be read ({reason}); {advice}") from error
 
 
-def _breaker(text: str) -> Breaker:
+def _breaker(text: Any) -> Breaker:
     fields: dict[str, Any] = json.loads(text)
     probe = fields["probe"]
     if probe is not None:

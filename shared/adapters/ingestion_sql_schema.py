@@ -27,6 +27,8 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from shared.adapters.sql_columns import ADDED
+
 metadata = MetaData()
 SEQUENCE = BigInteger().with_variant(Integer, "sqlite")
 NAMES = ("namespace", "hub", "consumer_group", "partition_id")
@@ -91,6 +93,11 @@ def _needed(name: str, type_: Any, key: str) -> Column[Any]:
     return Column(name, type_, key=key, nullable=False)
 
 
+def _added(name: str, type_: Any, key: str, default: Any) -> Column[Any]:
+    """One that the table did not have at first."""
+    return Column(name, type_, key=key, nullable=False, server_default=default, info=ADDED)
+
+
 def _group_key() -> list[Column[Any]]:
     return [
         _key("Namespace", String(100), "namespace"),
@@ -143,8 +150,8 @@ outbox = _table(
     _key("MessagePosition", SmallInteger, "position"),
     _needed("MessageID", UnicodeText, "message_id"),
     _needed("Body", UnicodeText, "body"),
-    Column("WaitsSince", UtcTime, key="waits_since", nullable=False, server_default=server_now()),
-    Column("Taken", Integer, key="taken", nullable=False, server_default="0"),
+    _added("WaitsSince", UtcTime, "waits_since", server_now()),
+    _added("Taken", Integer, "taken", "0"),
 )
 
 working = _table(

@@ -93,7 +93,8 @@ class TableIngestionStore:
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
         rows = await self._first(stream, OUTBOX, 0, limit)
-        return [message_of(row, server_time()) for row in rows]
+        found = [message_of(row, server_time()) for row in rows]
+        return [message for message in found if message is not None]
 
     async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         key = partition_key(stream)

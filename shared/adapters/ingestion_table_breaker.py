@@ -43,7 +43,7 @@ class TableBreakerStore:
             row = await self._table.get(self._name, STATE)
         if row is None:
             return SeenBreaker(Breaker(), server_time())
-        return SeenBreaker(decode(row["state"]), server_time(), row.metadata["etag"])
+        return SeenBreaker(decode(row.get("state")), server_time(), row.metadata["etag"])
 
     async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
         row = {

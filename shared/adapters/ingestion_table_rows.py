@@ -154,13 +154,23 @@ def effect_rows(key: str, effect: Effect) -> Iterator[Row]:
         }
 
 
-def message_of(row: Any, now: datetime) -> StoredMessage:
+def message_of(row: Any, now: datetime) -> StoredMessage | None:
+    """None for a row that is not understood: those behind it are sent all the same."""
+    try:
+        return _message(row, now)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        advice = "deploy the version that wrote it, or correct or delete the row"
+        log.error("[message_unreadable] %s; %s", unreadable(row, error), advice)
+        return None
+
+
+def _message(row: Any, now: datetime) -> StoredMessage:
     """The store itself keeps when a row was written last."""
     return StoredMessage(
         OutboxMessage(row["message_id"], text_of(row, "body") or ""),
         row["RowKey"],
         int(row["RowKey"].split("|")[1]),
-        row.get("taken", 0),
+        number_of(row.get("taken", 0)),
         now - time_of(row.metadata["timestamp"]),
         row.metadata["etag"],
     )

@@ -22,6 +22,8 @@ from shared.redaction import redacting
 TABLE_NAME = "Notifications"
 LOOK = "!look"
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+FAR_AHEAD = datetime(2999, 12, 31, tzinfo=UTC)
+"""Between the two all times can be reckoned with."""
 TIMES = ("seen_until", "sent_at", "lasting_since")
 
 log = logging.getLogger(__name__)
@@ -98,6 +100,8 @@ def _time(text: str) -> datetime:
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError(f"{text} has no time zone")
+    if not LONG_AGO <= time.astimezone(UTC) <= FAR_AHEAD:
+        raise ValueError(f"{text} is not from {LONG_AGO:%Y} to {FAR_AHEAD:%Y}")
     return time
 
 

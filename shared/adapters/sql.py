@@ -28,6 +28,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.pool import StaticPool
 
+from shared.adapters.sql_columns import add_missing
 from shared.ingestion.errors import StoreUnavailable
 from shared.redaction import redacting
 
@@ -71,7 +72,8 @@ class OneThread:
 
 @redacting
 class Sql:
-    """A database with the tables of all ``metadata``, which are made where they are missing."""
+    """A database with the tables of all ``metadata``, which are made where they are missing, and
+    brought up to date where an older version made them."""
 
     def __init__(self, url: str, *metadata: MetaData, run: Run | None = None) -> None:
         self.engine = _engine(url)
@@ -114,10 +116,15 @@ class Sql:
                 return
             for each in self._metadata:
                 try:
-                    each.create_all(self.engine)
+                    self._make_tables(each)
                 except (IntegrityError, ProgrammingError, OperationalError):
-                    each.create_all(self.engine)  # another made them at the same time
+                    self._make_tables(each)  # another made them at the same time
             self._made = True
+
+    def _make_tables(self, metadata: MetaData) -> None:
+        metadata.create_all(self.engine)
+        with self.engine.begin() as connection:
+            add_missing(connection, metadata)
 
 
 @contextmanager

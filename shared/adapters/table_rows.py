@@ -8,6 +8,7 @@ the log therefore is one range.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -222,10 +223,12 @@ def _time_of_key(row: Any) -> datetime:
 
 
 def _checked(entry: LogEntry) -> LogEntry:
-    """Raises TypeError for a value that pages and news could do nothing with."""
+    """Raises TypeError or ValueError for what pages and news could do nothing with."""
     for name, kinds in ENTRY_KINDS:
         if not isinstance(value := getattr(entry, name), kinds):
             raise TypeError(f"{name} is a {type(value).__name__}")
+    if entry.value is not None and not math.isfinite(entry.value):
+        raise ValueError(f"value is {entry.value}, which JSON cannot hold")
     for wish in entry.candidates:
         if type(wish.capacity) is not int or not isinstance(wish.evidence, dict | MappingProxyType):
             raise TypeError(f"the wish of rule {wish.rule!r} has no capacity or no evidence")
@@ -365,7 +368,8 @@ def _desired_fields(desired: Desired) -> Row:
 
 
 def _desired(row: Mapping[str, Any]) -> Desired:
-    _check_numbers({name: row[name] for name in ("target", "epoch", "previous", "attempts")})
+    _check_kind(row, ("target", "epoch", "previous", "attempts"), int, "a whole number")
+    _check_kind(row, ("reason", "last_error"), str, "text")
     return Desired(
         target=row["target"],
         epoch=row["epoch"],
@@ -558,10 +562,10 @@ def profile_row(resource_name: str, profile: WeekProfile) -> Row:
     }
 
 
-def _check_numbers(fields: Mapping[str, Any]) -> None:
-    for name, value in fields.items():
-        if not isinstance(value, float | int):
-            raise TypeError(f"{name} is a {type(value).__name__}, not a number")
+def _check_kind(row: Mapping[str, Any], names: Iterable[str], kind: type, needed: str) -> None:
+    for name in names:
+        if type(row[name]) is not kind:
+            raise TypeError(f"{name} is a {type(row[name]).__name__}, {needed} is needed")
 
 
 # --- times ------------------------------------------------------------------------------------

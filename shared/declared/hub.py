@@ -6,6 +6,7 @@ from shared.declared.setting import Bounds, Section, Setting, number, schedule
 
 INGEST = "`metric_ingest`"
 TAIL = "`ingest_tail`"
+REDRIVE = "`dead_letter_redrive`"
 PROCESSES = "`python -m shared.ingestion run`"
 APPROVAL = "`breaker_page`, `breaker_close`, `breaker_status`"
 
@@ -40,7 +41,7 @@ HUB = Section(
             Bounds(1024, 16_777_216),
             "an event of more bytes, once it is unpacked, becomes a dead letter; reading one takes "
             "up to 30 times as much memory, and nothing else runs in the process meanwhile",
-            f"{INGEST}, {TAIL}, {PROCESSES}",
+            f"{INGEST}, {TAIL}, {REDRIVE}, {PROCESSES}",
         ),
         number(
             "OwnershipRenewSeconds",
@@ -90,7 +91,7 @@ HUB = Section(
             "what handles events instead of the app's own handler, and which "
             "[tables of your own](architecture.md#tables-of-your-own) take part in their "
             "transaction; empty: the app's own, which takes in metrics",
-            "`metric_ingest`, `ingest_tail`, `dead_letter_redrive`",
+            f"{INGEST}, {TAIL}, {REDRIVE}, {PROCESSES}",
         ),
         Setting(
             "OutageErrors",
@@ -100,8 +101,8 @@ HUB = Section(
             "as `my_handler.GatewayGone`: where a handler raises one, or one led to what it "
             "raises, the call is tried again and the partition held, and no event becomes a dead "
             "letter. Errors of Python, of database drivers and of the usual HTTP clients that "
-            "mean an outage are known anyway",
-            "`metric_ingest`, `ingest_tail`",
+            "mean an outage are known anyway; `builtins.Exception` is refused",
+            f"{INGEST}, {TAIL}, {REDRIVE}, {PROCESSES}",
         ),
         number(
             "EffectsKeptDays",

@@ -23,6 +23,10 @@ class BreakerOpen(IngestionError):
     """The circuit breaker lets nothing through; the partition is held, no event is to blame."""
 
 
+class OutOfTime(IngestionError):
+    """A batch has taken as long as it may: what is handled is committed, the rest comes again."""
+
+
 class AnnouncementFailed(IngestionError):
     """Nobody was told of an opening; another instance tries again after a while."""
 

@@ -13,11 +13,14 @@ from shared.ingestion.errors import (
     BreakerOpen,
     DependencyDown,
     HubUnavailable,
+    OutOfTime,
     StoreUnavailable,
     TransientFailure,
 )
 
 Outages = tuple[type[Exception], ...]
+
+HOLDING = (DependencyDown, StoreUnavailable, HubUnavailable, BreakerOpen, OutOfTime)
 
 ERRORS_MAX = 100
 """Of a chain or group of errors, so many are looked at."""
@@ -133,7 +136,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _known(error: BaseException, outages: Outages) -> Blame | None:
     """What the error says by itself; None where it is unknown."""
-    if isinstance(error, DependencyDown | StoreUnavailable | HubUnavailable | BreakerOpen):
+    if isinstance(error, HOLDING):
         return Blame.DEPENDENCY
     if isinstance(error, TransientFailure):
         return Blame.CHANCE

@@ -65,6 +65,10 @@ class ClaimTaken(MessagingError):
     """Somebody else works on this data set and period right now; try again later."""
 
 
+class ClaimUnreadable(MessagingError):
+    """The row of a claim is not as the app writes it; a person must correct or delete it."""
+
+
 class EntitiesMisconfigured(MessagingError):
     """The queues do not keep the promise of one message per data set and period."""
 

@@ -66,6 +66,8 @@ class Patience:
     pause_seconds_max: float = 10
     busy_seconds: float = 10
     """For a busy service that does not say how long: its own documentation's advice."""
+    busy_seconds_max: float = 60
+    """However long a busy service asks for: nobody is told meanwhile."""
 
     def pause(self, failures: int) -> float:
         """Twice as long after each failure."""
@@ -142,6 +144,7 @@ def advance(sending: Sending, outcome: Outcome, patience: Patience) -> Sending:
         case ServerBusy():
             told = outcome.retry_after_seconds
             pause_seconds = patience.busy_seconds if told is None else told
+            pause_seconds = min(pause_seconds, patience.busy_seconds_max)
             return _failed(sending, pause_seconds, "the service is busy")
         case Disconnected():
             unknown = _unknown(sending, patience, outcome.reason or "disconnected")

@@ -135,9 +135,13 @@ def tell_ended(
 
 def looks_from(looked_until: datetime | None, now: datetime, patience: Patience) -> datetime:
     """From when on a source is looked through: what is new since the last look, and what may have
-    been written late, but no further back than events are told."""
+    been written late, but no further back than events are told.
+
+    A look from the future was written before the store's clock was set back, and says nothing."""
     earliest = now - patience.look_back
-    return earliest if looked_until is None else max(earliest, looked_until - OVERLAP)
+    if looked_until is None or not earliest < looked_until <= now:
+        return earliest
+    return max(earliest, looked_until - OVERLAP)
 
 
 def settled_until(

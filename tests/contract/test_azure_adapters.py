@@ -12,7 +12,7 @@ from local.azurite import Azurite
 from local.stand_ins import arm_errors
 from local.stand_ins.arm import ArmStandIn
 from local.stand_ins.entities import EntityCounts
-from local.stand_ins.loopback_server import HANG, Fault
+from local.stand_ins.loopback_server import HANG, Fault, Reply
 from local.stand_ins.plans import P1V3, Plan, PlanId
 from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn, refusal
 from shared import settings
@@ -126,6 +126,29 @@ async def test_what_arm_answers_is_retried_or_refused_by_its_meaning(
     arm.stop_failing()
     await control.change(plan(), 5)
     assert arm.plan(ID).capacity == 5
+
+
+@pytest.mark.parametrize(
+    "body", ["", "null", "[]", '{"sku": [1]}', '{"sku": {"capacity": "three"}}', "<html>sign in"]
+)
+async def test_what_is_no_plan_is_asked_for_again(
+    arm: ArmStandIn, control: AppServiceControl, body: str
+) -> None:
+    """A proxy may answer in place of Azure Resource Manager, and say 200."""
+    arm.fail_next(Fault(Reply(200, body)))
+    with pytest.raises(CapacityDelayed, match="plan plan-1: "):
+        await control.read(plan())
+
+
+@pytest.mark.parametrize("said", ["\u00b2", "9" * 400, str(10**12), "-5"])
+async def test_patience_that_cannot_be_meant_is_not_taken_from_an_answer(
+    arm: ArmStandIn, control: AppServiceControl, said: str
+) -> None:
+    refusal = arm_errors.front_door_error(429, "Throttled", "later", {"Retry-After": said})
+    arm.fail_next(Fault(refusal))
+    with pytest.raises(CapacityDelayed, match="429") as raised:
+        await control.change(plan(), 5)
+    assert raised.value.retry_after_seconds is None
 
 
 async def test_a_plan_is_found_by_its_exact_name_only(control: AppServiceControl) -> None:

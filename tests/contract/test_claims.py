@@ -16,7 +16,7 @@ from shared.adapters.claims_table import TABLE_NAME, TAKES_MAX, TableClaims
 from shared.adapters.table import RowConflict, Table
 from shared.adapters.table_keys import key
 from shared.connections import StorageConnection
-from shared.messaging.errors import ClaimTaken
+from shared.messaging.errors import ClaimTaken, ClaimUnreadable
 from shared.messaging.ports import ClaimStore
 from shared.messaging.processing import Work
 from tests.builders import NOW, ago
@@ -116,3 +116,26 @@ async def test_a_row_that_comes_and_goes_ends_in_an_error(azurite: Azurite, work
 def test_keys_are_readable_and_distinct() -> None:
     assert key("2026-03-01T02:00Z/PT2H") == "2026-03-01T02:00Z=2FPT2H"
     assert key("a=2Fb") != key("a/b")
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        {},
+        {"holder": "m1", "taken_at": "2026-03-01T12:00:00"},
+        {"holder": "m1", "taken_at": "9999-12-31T23:59:59+00:00"},
+        {"holder": "m1", "taken_at": "2026-03-01T12:00:00Z", "done_at": "soon"},
+    ],
+)
+async def test_a_claim_that_cannot_be_read_is_named_with_what_to_do(
+    azurite: Azurite, work: Work, typed: dict[str, str]
+) -> None:
+    connection = StorageConnection("Storage", azurite.connection_string)
+    table, claims = Table(connection, TABLE_NAME), TableClaims(connection)
+    keys = {"PartitionKey": key(work.dataset), "RowKey": key(work.turn_label)}
+    await table.overwrite({**keys, **typed})
+    said = rf"row '{work.dataset}/.*' of table Claims cannot be read .* correct it, or delete it"
+    with pytest.raises(ClaimUnreadable, match=said):
+        await claims.take(work, "m2")
+    await table.close()
+    await claims.close()

@@ -38,7 +38,7 @@ from shared.command_line import DONE
 from shared.ingestion.__main__ import main
 from shared.ingestion.errors import IngestionError
 from shared.ingestion.handling import Handling
-from shared.ingestion.model import Stream
+from shared.ingestion.model import Effect, Event, Stream
 from shared.settings import SettingsError
 from tests.bindings.test_ingestion_functions import ENVIRON, batch, imported
 from tests.builders import resource
@@ -172,6 +172,22 @@ async def test_a_dead_letter_put_in_again_by_the_trigger_counts_once(app: App) -
     with pytest.raises(IngestionError):
         await state.store().redrive(stored, effect)
     assert (await read_totals(state.database()))["d-1"] == (1, 1)
+
+
+async def test_a_dead_letter_that_fails_again_tells_no_secret(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def handle(_event: Event) -> Effect:
+        raise ValueError("https://api.example.com/?sig=c2VjcmV0LW9mLW1pbmU%3D refused")
+
+    monkeypatch.setattr("examples.device_totals.handling", Handling(lambda _stream: handle))
+    state.handling.cache_clear()
+    state.store.cache_clear()
+    await app.deliver(0, 1)
+    (stored,) = await state.store().dead_letters(app.stream, None, 9)
+    outcome = await wiring_ingestion.redriver().run([stored])
+    for told in (stored.letter.error, outcome.failed[0][1]):
+        assert told == "ValueError: https://api.example.com/?sig=*** refused"
 
 
 # --- through run --handler --------------------------------------------------------------------

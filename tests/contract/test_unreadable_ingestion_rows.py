@@ -40,7 +40,7 @@ from shared.notifications.ports import Observed
 from shared.notifications.telling import Patience
 from shared.sampling.trend_rows import Trend, trend_row
 from tests.builders import NOW
-from tests.contract.ingestion import commit, letter, new_stream
+from tests.contract.ingestion import commit, effect, letter, new_stream
 from tests.unit.test_notifications import People
 
 
@@ -156,9 +156,12 @@ async def test_a_stream_or_checkpoint_that_cannot_be_read_stops_no_other(
     assert bad not in streams
 
 
-async def test_a_breaker_that_cannot_be_read_says_what_to_do(storage: StorageConnection) -> None:
+@pytest.mark.parametrize("state", [{"state": '{"mode": "ajar"}'}, {"state": 7}, {}])
+async def test_a_breaker_that_cannot_be_read_says_what_to_do(
+    storage: StorageConnection, state: dict[str, Any]
+) -> None:
     name = uuid.uuid4().hex
-    row = {"PartitionKey": key(name), "RowKey": "!state", "state": '{"mode": "ajar"}'}
+    row = {"PartitionKey": key(name), "RowKey": "!state", **state}
     await overwrite(storage, "Breaker", row)
     breakers = TableBreakerStore(storage, name)
     with pytest.raises(RowUnreadable, match="deploy the version that wrote it, or delete it"):
@@ -167,6 +170,23 @@ async def test_a_breaker_that_cannot_be_read_says_what_to_do(storage: StorageCon
     await overwrite(storage, "Breaker", bad)
     assert await breakers.tallies(NOW - timedelta(hours=1)) == []
     await breakers.close()
+
+
+@pytest.mark.parametrize("broken", [{}, {"message_id": "a", "taken": "often"}, {"body_0": 7}])
+async def test_a_message_that_cannot_be_read_holds_up_no_other(
+    storage: StorageConnection,
+    store: TableIngestionStore,
+    broken: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stream = new_stream()
+    await store.commit(stream, await store.load(stream), commit(None, 2, [effect(stream, 2)]))
+    row_key = f"{numbered('outbox', 1)}|0000"
+    keys = {"PartitionKey": partition_key(stream), "RowKey": row_key}
+    await overwrite(storage, "Ingestion", {**keys, **broken})
+    assert [each.sequence for each in await store.outbox(stream, 9)] == [2]
+    assert f"[message_unreadable] row '{partition_key(stream)}/{row_key}'" in caplog.text
+    assert "deploy the version that wrote it, or correct or delete the row" in caplog.text
 
 
 async def test_an_owner_that_cannot_be_read_hides_no_other(storage: StorageConnection) -> None:
@@ -242,4 +262,22 @@ async def test_what_was_told_and_cannot_be_read_is_told_once_more_and_then_remem
     assert kind in (await memories.read()).looks
     await overwrite(storage, "Notifications", {"PartitionKey": key(kind), "RowKey": "odd"})
     assert await told() == 0
+    await memories.close()
+
+
+@pytest.mark.parametrize("typed", ["0001-01-01T00:00:00+00:00", "9999-12-31T23:59:59+00:00"])
+async def test_a_time_that_nobody_can_reckon_with_silences_nothing(
+    storage: StorageConnection, typed: str
+) -> None:
+    kind, source, people = f"kind-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex[:8], People()
+    row = {"PartitionKey": kind, "RowKey": "plan-1", "kind": kind, "subject": "plan-1"}
+    await overwrite(storage, "Notifications", {**row, "sent_at": typed, "lasting_since": typed})
+    look_row = {"PartitionKey": "!look", "RowKey": source, "kind": "!look", "subject": source}
+    await overwrite(storage, "Notifications", {**look_row, "seen_until": typed})
+    memories = TableMemories(storage)
+
+    async def look(_since: datetime, now: datetime) -> Observed:
+        return Observed([News("1", kind, "plan-1", now - timedelta(minutes=1), "scaled")])
+
+    assert await flow.run({source: look}, memories, people, Patience()) == 1
     await memories.close()

@@ -38,7 +38,7 @@ from shared.dashboard.board import Board, read
 from shared.dashboard.page import page
 from shared.dashboard.recent import RecentLog
 from shared.exchange import Request
-from tests.builders import TIMING, resource
+from tests.builders import NOW, TIMING, resource
 from tests.contract.test_state_store import FULL, entry, table_store
 
 HOUR = timedelta(hours=1)
@@ -81,6 +81,8 @@ def board(two: dict[str, Resource], store: TableStateStore) -> Board:
         ({"candidates": '[{"capacity": 2, "reason": "x", "weight": 1}]'}, "'weight'"),
         ({"candidates": '[{"capacity": 2, "reason": "x", "evidence": null}]'}, "no evidence"),
         ({"current": "two"}, "current is a str"),
+        ({"value": float("inf")}, "value is inf"),
+        ({"value": float("nan")}, "value is nan"),
         ({"reason": None}, "KeyError: 'reason'"),
     ],
 )
@@ -88,8 +90,8 @@ async def test_one_unreadable_line_of_the_log_is_shown_as_such_and_hides_nothing
     two: dict[str, Resource], store: TableStateStore, table: Any, changed: dict[str, Any], why: str
 ) -> None:
     bad, good = two
-    at = datetime.now(UTC) - timedelta(seconds=1)
-    row = log_row(entry(bad, "newer", time=at)) | changed
+    at = datetime.now(UTC) - timedelta(minutes=1)
+    row = log_row(entry(bad, "older", time=at)) | changed
     table.create_entity({name: value for name, value in row.items() if value is not None})
     found = await store.log(bad)
     assert [line.kind for line in found] == [EntryKind.DECISION, EntryKind.UNREADABLE]
@@ -109,6 +111,31 @@ async def test_one_unreadable_line_of_the_log_is_shown_as_such_and_hides_nothing
     news = await resource_news.run(two.values(), store, at - HOUR, datetime.now(UTC), 30)
     assert news.unasked == []
     assert await retention.run([good], store, days=1) == 0
+
+
+DESIRED_AS_TYPED = {
+    **dict.fromkeys(("target", "epoch", "previous", "attempts"), 2),
+    **dict.fromkeys(("reason", "last_error"), ""),
+    "requested_at": NOW,
+    "status": "pending",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"target": 2.5}, "target is a float, a whole number is needed"),
+        ({"previous": True}, "previous is a bool, a whole number is needed"),
+        ({"reason": 5}, "reason is a int, text is needed"),
+    ],
+)
+async def test_an_order_of_another_kind_than_the_app_writes_is_refused_by_name(
+    store: TableStateStore, table: Any, changed: dict[str, Any], why: str
+) -> None:
+    name = f"plan-{uuid.uuid4().hex[:8]}"
+    table.upsert_entity({"PartitionKey": name, "RowKey": "desired", **DESIRED_AS_TYPED, **changed})
+    with pytest.raises(StateUnreadable, match=why):
+        await store.load(name)
 
 
 STATE_ROWS = {

@@ -64,6 +64,12 @@ async def test_admin_is_closed_without_the_master_key(
     assert host.counts == {}
 
 
+@pytest.mark.parametrize("given", ["ü", "\udcff\udcfe", "\ud800", "\0"])
+@pytest.mark.parametrize("level", [Level.FUNCTION, Level.ADMIN])
+def test_a_key_of_any_characters_opens_nothing(level: Level, given: str) -> None:
+    assert not KEYS.opens(level, "item", given)
+
+
 async def test_an_anonymous_function_needs_no_key(http: aiohttp.ClientSession) -> None:
     async with http.get("/api/open") as answer:
         assert (answer.status, await answer.text()) == (200, "open")

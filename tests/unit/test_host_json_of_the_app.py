@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from local.functions_host.time_span import parse_time_span
+from shared.wiring_ingestion import BATCH_SECONDS_MAX
 
 HOST_JSON = json.loads((Path(__file__).parents[2] / "host.json").read_text(encoding="utf-8"))
 LOCK_LASTS = timedelta(seconds=15)
@@ -24,3 +25,9 @@ def test_timers_run_again_within_half_a_minute_after_a_crash_or_restart() -> Non
     waited = parse_time_span(HOST_JSON["singleton"]["listenerLockRecoveryPollingInterval"])
     assert waited >= SHORTEST
     assert LOCK_LASTS + waited <= STILL_MAX
+
+
+def test_a_batch_ends_by_itself_before_the_host_ends_it() -> None:
+    """What the host ends is not committed, and is delivered again for ever."""
+    allowed_seconds = parse_time_span(HOST_JSON["functionTimeout"]).total_seconds()
+    assert allowed_seconds - 60 >= BATCH_SECONDS_MAX

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -576,3 +576,16 @@ async def test_who_has_no_epoch_goes_on_under_the_one_that_stands(rig: Rig) -> N
         report = await run(events(number, number), replace(rig.consumer, writer=writer))
         assert report.checkpoint is not None
         assert (report.checkpoint.owner, report.checkpoint.epoch) == (writer.owner, epoch)
+
+
+@pytest.mark.parametrize("given", [None, "done", {"sequence": 1}])
+async def test_a_handler_that_gives_no_effect_is_told_what_is_needed(rig: Rig, given: Any) -> None:
+    async def handle(_event: Event) -> Any:
+        return given
+
+    await run(events(0, 0), replace(rig.consumer, handle=handle))
+    (letter,) = rig.store.rows[STREAM].dead_letters.values()
+    kind = type(given).__name__
+    assert letter.error == (
+        f"TypeError: the handler gave a {kind}: Effect(event.sequence, …) is needed"
+    )

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from shared.ingestion.breaker import Breaker, BreakerTimes, Mode, Probe, keep_probe
-from shared.ingestion.errors import BreakerOpen, DependencyDown, StoreUnavailable
+from shared.ingestion.errors import BreakerOpen, DependencyDown, OutOfTime, StoreUnavailable
 from shared.ingestion.failure_window import Tally, TripRule
 from shared.ingestion.flows import ingest
 from shared.ingestion.flows.beside import every
@@ -413,3 +413,30 @@ async def test_a_sweep_waits_for_no_mark_or_look_of_before_the_clock_was_set_bac
     rig.wait(-600)
     await look_for(rig, 120, other)
     assert other.handled == [1, 2, 3]
+
+
+async def test_a_batch_that_would_take_too_long_goes_on_where_its_time_ended(
+    rig: SlowRig,
+) -> None:
+    rig.seconds_of, rig.bad = (lambda _: 4.0), {1, 2}
+    rig.lines["0"] = replace(rig.new_line(), seconds_max=240)
+    with pytest.raises(OutOfTime, match=r"240 s are over.*maxEventBatchSize"):
+        await rig.ingest(0, 98)
+    assert rig.checkpoint == 59, "what was handled in time is accounted for"
+    await rig.ingest(0, 98)
+    assert rig.checkpoint == 98
+    assert rig.handled == list(range(99)), "each event once"
+    assert await rig.mode() is Mode.CLOSED
+    assert sum(failures for _, _, failures in await tallies(rig)) == 2, "lack of time is no failure"
+
+
+async def test_a_sweep_that_would_take_too_long_goes_on_later(rig: SlowRig) -> None:
+    rig.hub.add(STREAM, *events(0, 98))
+    await rig.ingest(0, 0)
+    rig.seconds_of = lambda _: 4.0
+    line = replace(rig.new_line(), seconds_max=240)
+    with pytest.raises(OutOfTime):
+        await ingest.sweep(line, None)
+    assert rig.checkpoint == 60
+    await ingest.sweep(line, None)
+    assert rig.checkpoint == 98

@@ -50,6 +50,13 @@ def test_each_class_that_cannot_be_had_is_named_with_its_reason() -> None:
     )
 
 
+def test_the_class_of_all_errors_is_refused() -> None:
+    """Each error would hold its partition, and no event ever become a dead letter."""
+    loaded = settings_module.load({"OutageErrors": "builtins.Exception"})
+    with pytest.raises(SettingsError, match="every error would hold its partition"):
+        wiring_checks.outages(loaded)
+
+
 def test_the_app_does_not_start_with_a_class_that_is_not_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -21,6 +21,7 @@ from shared.autoscaling import HubMetric, Mode, Service
 from shared.autoscaling.advance import advance, advance_all
 from shared.autoscaling.errors import BadMessage, UnknownResource
 from shared.autoscaling.flows import poison, scaling_logic
+from shared.autoscaling.flows.declared import check_metric_name, find
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.histories import SAMPLES_KEPT_MAX
 from shared.autoscaling.messages import Samples, decode_metric, decode_samples
@@ -330,3 +331,13 @@ def test_as_many_samples_as_a_message_holds_are_taken_in_quickly() -> None:
 
 def _at(start: datetime, number: int) -> datetime:
     return start + timedelta(seconds=number / 10)
+
+
+def test_a_name_of_any_length_is_told_in_a_line() -> None:
+    for name in ("x" * 40_000, "\ud800" * 40_000):
+        with pytest.raises(UnknownResource) as refused:
+            check_metric_name(resource(), name)
+        assert len(str(refused.value)) < 300
+        with pytest.raises(UnknownResource) as refused:
+            find({}, name)
+        assert len(str(refused.value)) < 300

@@ -69,6 +69,13 @@ async def test_a_busy_service_is_left_alone_for_as_long_as_it_says() -> None:
     assert (bench.pauses, result.retries, result.resent_unknown) == ([7.5, 7.5], 2, 0)
 
 
+@pytest.mark.parametrize("seconds", [3600.0, 1e12, math.inf])
+async def test_a_busy_service_is_not_left_alone_for_longer_than_a_minute(seconds: float) -> None:
+    bench = Bench([Fault.BUSY], busy_seconds=seconds)
+    await bench.sender.send(messages(1))
+    assert bench.pauses == [60]
+
+
 async def test_a_busy_service_that_does_not_say_gets_ten_seconds() -> None:
     bench = Bench([Fault.BUSY], busy_seconds=None)
     await bench.sender.send(messages(1))

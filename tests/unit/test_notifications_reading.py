@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -25,7 +25,7 @@ from shared.autoscaling.ports import Snapshot
 from shared.news import Kind, News
 from shared.notifications import flow
 from shared.notifications.ports import Forgotten, Look, Observed
-from shared.notifications.telling import OVERLAP, Patience
+from shared.notifications.telling import OVERLAP, Patience, looks_from
 from tests.builders import NOW, SOURCE, resource
 from tests.unit.test_notifications import MINUTE, PATIENCE, People, World
 
@@ -239,3 +239,12 @@ async def test_a_resource_whose_state_cannot_be_read_is_told_and_hides_no_other(
     await fleet.minutes(20)
     kinds = {(news.kind, news.subject) for news in fleet.people.read}
     assert {("state.unreadable.over", "plan-1"), ("source.stale.over", "plan-1/backlog")} <= kinds
+
+
+def test_a_look_from_before_the_clock_was_set_back_passes_nothing_over() -> None:
+    patience = Patience()
+    earliest = NOW - patience.look_back
+    for until in (NOW + timedelta(minutes=10), datetime.max.replace(tzinfo=UTC)):
+        assert looks_from(until, NOW, patience) == earliest
+    assert looks_from(datetime.min.replace(tzinfo=UTC), NOW, patience) == earliest
+    assert looks_from(NOW, NOW, patience) > earliest

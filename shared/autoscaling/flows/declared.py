@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from shared.autoscaling.errors import UnknownResource
 from shared.autoscaling.model import CAPACITY_METRIC, Resource
+from shared.outside import shown
 
 
 def find(resources: Mapping[str, Resource], name: str) -> Resource:
     if name not in resources:
         known = ", ".join(sorted(resources)) or "none"
         raise UnknownResource(
-            f"resource {name!r} is not declared in scaling_rules.py (known: {known})"
+            f"resource {shown(name)} is not declared in scaling_rules.py (known: {known})"
         )
     return resources[name]
 
@@ -21,6 +22,6 @@ def check_metric_name(resource: Resource, name: str) -> None:
     if name != CAPACITY_METRIC and name not in resource.metrics:
         known = ", ".join(sorted(resource.metrics))
         raise UnknownResource(
-            f"metric {name!r} of {resource.name!r} is not declared in scaling_rules.py "
+            f"metric {shown(name)} of {resource.name!r} is not declared in scaling_rules.py "
             f"(known: {known})"
         )

@@ -12,7 +12,13 @@ from functools import partial
 from operator import attrgetter
 
 from shared.ingestion.breaker import LONG_AGO
-from shared.ingestion.errors import BadEvent, BreakerOpen, Fenced, StoreUnavailable
+from shared.ingestion.errors import (
+    BadEvent,
+    BreakerOpen,
+    Fenced,
+    OutOfTime,
+    StoreUnavailable,
+)
 from shared.ingestion.flows import outbox, process_batch
 from shared.ingestion.flows.beside import alone
 from shared.ingestion.flows.guard import BreakerGuard
@@ -27,17 +33,24 @@ BEAT_SECONDS = 5.0
 WORK_MARK_SECONDS = 15.0
 """How often it notes that somebody is at work on its stream."""
 MARKS_A_LINE = 4
+STOPPED = (BreakerOpen, OutOfTime)
+"""What a batch raises that was stopped: no failure of anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """All that a partition's events pass through. ``elapsed`` counts seconds, from anywhere."""
+    """All that a partition's events pass through. ``elapsed`` counts seconds, from anywhere.
+
+    After ``seconds_max`` no further event of a batch begins. Where the host ends a function that
+    takes too long, a batch would otherwise be begun anew for ever without ever being committed.
+    """
 
     consumer: Consumer
     guard: BreakerGuard
     sender: MessageSender
     elapsed: Callable[[], float]
     beside: Beside = alone
+    seconds_max: float = math.inf
 
     @property
     def name(self) -> str:
@@ -54,6 +67,8 @@ class Calls:
 
     line: Line
     probing: bool = False
+    ends: float = math.inf
+    """When no further event may begin."""
     successes: int = 0
     failures: int = 0
     slow: int = 0
@@ -77,6 +92,8 @@ class Calls:
             if self.stopped:
                 raise BreakerOpen(self.stopped)
             began = elapsed()
+            if began >= self.ends:
+                raise OutOfTime(_out_of_time(self.line))
             try:
                 effect = await handle(event)
             except Exception as error:
@@ -180,6 +197,7 @@ async def run(events: Sequence[Event], line: Line) -> None:
     single bad event among them says nothing of what they are handled with. Those that came again
     are neither held nor a trial.
     """
+    ends = line.elapsed() + line.seconds_max
     await process_batch.begin(events, line.consumer)
     left, only_new = sorted(events, key=attrgetter("sequence")), False
     while left:
@@ -192,7 +210,7 @@ async def run(events: Sequence[Event], line: Line) -> None:
         part = left[: gate.events_max]
         left = left[len(part) :]
         work = partial(process_batch.run, part)
-        await _watched(work, line, probing=gate.events_max is not None)
+        await _watched(work, line, ends, probing=gate.events_max is not None)
 
 
 async def _new(events: list[Event], line: Line) -> list[Event]:
@@ -212,22 +230,31 @@ async def sweep(line: Line, events_max: int | None) -> None:
     ``events_max`` is how many the breaker lets through; None: all.
     """
     work = partial(process_batch.sweep, events_max=events_max)
-    await _watched(work, line, probing=events_max is not None)
+    ends = line.elapsed() + line.seconds_max
+    await _watched(work, line, ends, probing=events_max is not None)
 
 
 Work = Callable[[Consumer], Awaitable[Report]]
 
 
-async def _watched(work: Work, line: Line, *, probing: bool) -> None:
+def _out_of_time(line: Line) -> str:
+    return (
+        f"{line.name}: {line.seconds_max:g} s are over. What has been handled is accounted for, "
+        "the rest comes again. If this repeats, make the handler faster, or have fewer events in "
+        "a batch: maxEventBatchSize in host.json"
+    )
+
+
+async def _watched(work: Work, line: Line, ends: float, *, probing: bool) -> None:
     """Process, and tell the breaker how it goes, and before anything is raised how it went."""
-    calls = Calls(line, probing, beat_due=line.elapsed() + 2 * BEAT_SECONDS)
+    calls = Calls(line, probing, ends, beat_due=line.elapsed() + 2 * BEAT_SECONDS)
     line.consumer.remembered.at_work += 1
     try:
         await line.beside(_processed(work, line, calls), calls.beat)
     except Fenced:
         raise  # somebody else goes on, nothing is broken
     except Exception as error:
-        if calls.failures == 0 and not isinstance(error, BreakerOpen):
+        if calls.failures == 0 and not isinstance(error, STOPPED):
             calls.count()
             calls.fail(error)  # not the handler's: the store's, the hub's or the queue's
         await _told(calls, after=error)
@@ -249,7 +276,7 @@ async def _told(calls: Calls, after: Exception | None = None) -> None:
         if not calls.probing:
             await calls.tell()
             return
-        failed = calls.mostly_failed or (after is not None and not isinstance(after, BreakerOpen))
+        failed = calls.mostly_failed or (after is not None and not isinstance(after, STOPPED))
         if failed or calls.successes:
             failure = calls.last_error if failed else None
             await calls.line.guard.after_probe(calls.successes, failure)

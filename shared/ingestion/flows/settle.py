@@ -75,7 +75,7 @@ async def _settle_lane(
         settled.begun = event
         try:
             effect = await handle(event)
-            if effect.sequence != event.sequence:
+            if getattr(effect, "sequence", None) != event.sequence:
                 raise _other(event, effect)
             outcomes[event.sequence] = effect
             continue
@@ -86,8 +86,11 @@ async def _settle_lane(
         await _after(first, event, handle, retry, now, settled, outages)
 
 
-def _other(event: Event, effect: Effect) -> ValueError:
-    return ValueError(f"the handler took {event.sequence} for {effect.sequence}")
+def _other(event: Event, found: object) -> Exception:
+    if not isinstance(found, Effect):
+        kind = type(found).__name__
+        return TypeError(f"the handler gave a {kind}: Effect(event.sequence, …) is needed")
+    return ValueError(f"the handler took {event.sequence} for {found.sequence}")
 
 
 async def _after(
@@ -125,7 +128,7 @@ async def _settle_one(
         if attempts == 1:
             raise first
         effect = await handle(event)
-        if effect.sequence != event.sequence:
+        if getattr(effect, "sequence", None) != event.sequence:
             raise _other(event, effect)
         return effect
 
