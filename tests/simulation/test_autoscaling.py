@@ -8,6 +8,7 @@ the instances and is set back and forward. What must hold in each of them:
 - the capacity stays in bounds, and only what was decided is ordered;
 - an epoch is decided once, and carried out once but for what a late change has undone;
 - a decision rests from the confirmed change before it, by the clock of the servers;
+- what an order of the app leads to, however late, is not taken for a change by hand;
 - each line of the log, and each confirmation, is dated by that clock;
 - once the world is calm, nothing is pending any more, and the load leads to its capacity in time.
 """
@@ -112,6 +113,17 @@ def check_cooldown(world: World) -> None:
             assert not UNSEEN_SECONDS_MAX < ago < wait - CLOCK_TICK_SECONDS, (line, effect)
 
 
+def check_nobody_is_blamed(world: World) -> None:
+    """What the app's own orders led to, late or not, is not taken for a change by hand.
+
+    That is certain where the plan refuses an order while another one is under way, and where no
+    sample of before the clock was set comes for one of now.
+    """
+    by_hand = [e for e in lines(world) if e.kind is EntryKind.MANUAL_CHANGE]
+    certain = world.control.serial and not world.clock_set_at
+    assert not (certain and by_hand), by_hand
+
+
 def check_rest(world: World) -> None:
     """Between a confirmed change and the next decision lies the wait of its direction.
 
@@ -161,6 +173,7 @@ def check_seed(seed: int) -> None:
         check_cooldown(world)
     check_rest(world)
     check_dates(world)
+    check_nobody_is_blamed(world)
     calm(world, load=50.0)
     check_always(world, by_hand=False)
     desired = state(world).desired

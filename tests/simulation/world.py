@@ -139,9 +139,12 @@ class Store(MemoryStateStore):
     def _note(self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry]) -> None:
         world = self._world
         for entry in entries:
-            if entry.time != snapshot.read_at:  # noted, for the flow would survive an error
+            read = self._reads[id(snapshot)][1]
+            set_since = any(read.at <= at for at in world.clock_set_at)
+            in_between = snapshot.read_at <= entry.time <= world.server_now()
+            if not in_between and not set_since:  # noted, for the flow would survive an error
                 self.misdated.append(entry)
-            self.read[entry.time, entry.entry_id] = self._reads[id(snapshot)][1]
+            self.read[entry.time, entry.entry_id] = read
         before, after = snapshot.state.desired, state.desired
         confirmed = after is not None and after.status is ActionStatus.CONFIRMED
         if after is not None and after.changed_at is not None and confirmed and after != before:
@@ -175,7 +178,7 @@ class Control(MemoryCapacityControl):
     def __init__(self, world: World, *, serial: bool) -> None:
         super().__init__(world.server_now, {"plan-1": 3})
         self._world = world
-        self._serial = serial
+        self.serial = serial
         """Refuses a change while another is under way, as App Service does most of the time."""
         self._operations: list[Operation] = []
         self.effective: list[Effect] = []
@@ -195,7 +198,7 @@ class Control(MemoryCapacityControl):
         chance = world.random.random()
         if chance < world.scheduler.fault_rate:
             raise CapacityRefused("403") if chance < 0.005 else CapacityDelayed("409", 5)
-        if self._operations and self._serial:
+        if self._operations and self.serial:
             raise CapacityDelayed("409: another operation is in progress")
         try:
             await pause()
