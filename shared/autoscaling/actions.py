@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from shared.autoscaling.clock import as_of
 from shared.autoscaling.decide import effective_mode
 from shared.autoscaling.model import (
     ActionStatus,
@@ -260,7 +261,7 @@ def reconcile(
     4. A pending action past its deadline has failed; one whose wait is over is sent again with
     the same epoch. Only what changes the target needs an active resource.
     """
-    desired = state.desired
+    desired = as_of(state, now).desired
     if desired is None:
         return AS_IT_SHOULD_BE
     if actual == desired.target:

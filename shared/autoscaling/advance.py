@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from shared.autoscaling.actions import confirm_if_observed, request
+from shared.autoscaling.clock import as_of
 from shared.autoscaling.decide import decide, remember
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.guards import is_missing
@@ -59,6 +60,7 @@ def advance(resource: Resource, state: ScalingState, metric: Metric, now: dateti
     either, but it may confirm what was decided; and it keeps the app deciding while every other
     metric is missing.
     """
+    state = as_of(state, now)
     taken, outcome = _taken_in(resource, state, metric, now)
     if outcome is not MergeOutcome.ACCEPTED:
         return Step(taken, outcome)
@@ -80,7 +82,8 @@ def advance_all(
     learned and decided once, when all are known. A single sample does what it does by ``advance``.
     What ``advance`` refuses does not keep the others out.
     """
-    new, refused = state, list[BadMessage]()
+    new = state = as_of(state, now)
+    refused = list[BadMessage]()
     found: dict[MergeOutcome, list[Metric]] = {outcome: [] for outcome in MergeOutcome}
     for metric in metrics:
         try:

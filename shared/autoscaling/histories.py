@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from datetime import datetime
 from operator import attrgetter
 
@@ -52,6 +52,11 @@ def with_capacity(history: History, value: MetricValue, start: datetime) -> Hist
 def since(samples: Samples, start: datetime) -> Samples:
     """The samples at ``start`` or later; they must be sorted."""
     return samples[bisect_left(samples, start, key=time_of) :]
+
+
+def until(samples: Samples, end: datetime) -> Samples:
+    """The samples at ``end`` or earlier; they must be sorted."""
+    return samples[: bisect_right(samples, end, key=time_of)]
 
 
 def _sorted_in(samples: Samples, value: MetricValue) -> Samples | None:

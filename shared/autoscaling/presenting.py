@@ -11,6 +11,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from shared.autoscaling.clock import as_of
 from shared.autoscaling.decide import effective_mode, effective_override
 from shared.autoscaling.messages import format_time
 from shared.autoscaling.model import (
@@ -41,7 +42,7 @@ Shown = dict[str, Any]
 
 def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> Shown:
     """A resource as it stands: capacity, wish, mode, override, metrics, the newest log line."""
-    state, now = snapshot.state, snapshot.read_at
+    state, now = as_of(snapshot.state, snapshot.read_at), snapshot.read_at
     mode, mode_reason = effective_mode(resource, state, now)
     known = known_capacity(state)
     return {

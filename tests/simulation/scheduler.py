@@ -47,11 +47,13 @@ class Task:
     sheltered: bool = False
     faultless: bool = False
     until: Any = None
+    dies_at: Any = None
 
 
 class Scheduler:
     """Runs tasks one step at a time. ``fault_rate`` is the chance of a fault at each step. Who
-    sleeps is woken by ``clock``."""
+    sleeps is woken by ``clock``; whoever is still at work at its ``dies_at`` is killed, also while
+    it sleeps, as a host kills a function that exceeds its time-out."""
 
     def __init__(
         self, seed: int, fault_rate: float, clock: Callable[[], Any] = lambda: None
@@ -67,8 +69,9 @@ class Scheduler:
         ended: Callable[[Any, BaseException | None], None] = lambda _result, _error: None,
         *,
         faultless: bool = False,
+        dies_at: Any = None,
     ) -> None:
-        self.tasks.append(Task(work, ended, faultless=faultless))
+        self.tasks.append(Task(work, ended, faultless=faultless, dies_at=dies_at))
 
     def step(self) -> None:
         """Wake one task."""
@@ -76,7 +79,7 @@ class Scheduler:
         if task is None:
             return
         try:
-            fault = None if task.sheltered or task.faultless else self._fault()
+            fault = self._fault_of(task)
             answer = task.work.throw(fault) if fault else task.work.send(None)
             task.until = answer.time if isinstance(answer, Until) else None
             task.sheltered = task.until is not None or answer
@@ -87,12 +90,23 @@ class Scheduler:
 
     def choose(self) -> Task | None:
         """Whose turn it is; None where nobody can go on."""
-        awake = [task for task in self.tasks if task.until is None or task.until <= self.clock()]
+        awake = [task for task in self.tasks if self._can_go_on(task)]
         return self.random.choice(awake) if awake else None
 
     def run_until_idle(self) -> None:
         while self.tasks:
             self.step()
+
+    def _can_go_on(self, task: Task) -> bool:
+        return task.until is None or task.until <= self.clock() or self._is_over(task)
+
+    def _is_over(self, task: Task) -> bool:
+        return task.dies_at is not None and bool(task.dies_at <= self.clock())
+
+    def _fault_of(self, task: Task) -> BaseException | None:
+        if self._is_over(task):
+            return Crash()
+        return None if task.sheltered or task.faultless else self._fault()
 
     def _fault(self) -> BaseException | None:
         if self.random.random() >= self.fault_rate:

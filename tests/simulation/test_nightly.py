@@ -1,5 +1,10 @@
 """Instances that race and die around a cluster: no date runs twice at once, none is forgotten.
 
+In every second world time is slow: calls of the storage, and answers of whoever takes the jobs,
+take longer than a function may run, and functions are killed in the middle; the store's clock is
+minutes away from that of the instances, and is set back and forward by less than a lease outlasts
+a function.
+
 ``make simulate ONLY=nightly`` tries more seeds, and replays one.
 """
 
@@ -7,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -30,13 +37,20 @@ from shared.nightly.model import (
     Submission,
 )
 from tests.builders import NOW
-from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
+from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 from tests.simulation.seeds import seeds
 
 FUNCTION_TIMEOUT = timedelta(minutes=5)
 POLICY = RunPolicy(parallel=2)
 DATASET = "events"
 MINUTE = timedelta(minutes=1)
+SLOW_RATE = 0.1
+ON_ITS_WAY_SECONDS_MAX = 120
+"""A job is taken so long after it was submitted, even where its submitter has died meanwhile."""
+SLOW_SECONDS_MAX = 400
+"""A call that takes longer than a function may run: nobody waits for its answer."""
+SKEW = timedelta(minutes=7)
+CLOCK_STEP = timedelta(minutes=10)
 
 
 @dataclass
@@ -61,11 +75,32 @@ class Cluster:
         self.world = world
         self.applications: list[Application] = []
         self.doubled: list[Job] = []
+        self._on_its_way: list[tuple[datetime, Job]] = []
+
+    def take(self, job: Job) -> datetime:
+        """The job is on its way; answers when it is started."""
+        arrives = self.world.now
+        if self.world.slow:
+            seconds = self.world.scheduler.random.uniform(0, ON_ITS_WAY_SECONDS_MAX)
+            arrives += timedelta(seconds=seconds)
+        self._on_its_way.append((arrives, job))
+        self.start_what_arrived()
+        return arrives
+
+    def start_what_arrived(self) -> None:
+        for arrives, job in list(self._on_its_way):
+            if arrives <= self.world.now:
+                self._on_its_way.remove((arrives, job))
+                self.start(job)
+
+    def find(self, name: str) -> str | None:
+        places = (str(place) for place, app in enumerate(self.applications) if app.name == name)
+        return next(places, None)
 
     def runs(self, application: Application) -> bool:
         return application.ends_at is None or self.world.now < application.ends_at
 
-    def start(self, job: Job) -> int:
+    def start(self, job: Job) -> None:
         active = [app.day for app in self.applications if self.runs(app)]
         if job.arguments[0] in active:  # noted, for the flow would survive an error
             self.doubled.append(job)
@@ -76,27 +111,36 @@ class Cluster:
         forgotten = ends_at is not None and randomly.random() < 0.1
         app = Application(job, job.token, ends_at, fate > 0.3, forgotten)
         self.applications.append(app)
-        return len(self.applications) - 1
 
 
 class Host:
     """One invocation of a function: it dies after five minutes at the latest."""
 
     def __init__(self, world: World) -> None:
-        self.world, self.started = world, world.now
+        self.world, self.dies_at = world, world.now + FUNCTION_TIMEOUT
 
     async def pause(self) -> None:
+        """A call on its way, or an answer; some take long."""
+        world = self.world
         await pause()
-        if self.world.now - self.started > FUNCTION_TIMEOUT:
-            raise Crash
+        if world.slow and world.scheduler.random.random() < SLOW_RATE:
+            world.slow_calls += 1
+            seconds = world.scheduler.random.uniform(0, SLOW_SECONDS_MAX)
+            await sleep_until(world.now + timedelta(seconds=seconds))
+
+    def local_now(self) -> datetime:
+        """The clock of the instance: what no flow may go by."""
+        skew = self.world.scheduler.random.choice([-SKEW, SKEW])
+        return self.world.store_now() + (skew if self.world.slow else timedelta(0))
 
 
 class Store(MemoryRunStore):
     """The memory twin with a pause before and after each call."""
 
     def __init__(self, host: Host) -> None:
-        super().__init__(lambda: host.world.now)
+        super().__init__(host.world.store_now)
         self.host = host
+        self.local_now = host.local_now
         self._demands, self._runs = host.world.truth._demands, host.world.truth._runs
 
     async def read(self, dataset: str) -> Ledger:
@@ -133,15 +177,16 @@ class Submitter:
     async def submit(self, job: Job) -> Submission:
         try:
             await self.host.pause()
-            for place, app in enumerate(self.cluster.applications):
-                if app.name == job.token:
-                    return Submission(str(place))
-            await self.host.pause()
-            handle = self.cluster.start(job)
-            await self.host.pause()
+            handle = self.cluster.find(job.token)
+            if handle is None:
+                await self.host.pause()
+                await sleep_until(self.cluster.take(job))
+                handle = self.cluster.find(job.token)
+                await self.host.pause()
         except Outage as error:
             raise JobUnavailable(str(error)) from error
-        return Submission(str(handle))
+        assert handle is not None
+        return Submission(handle)
 
     async def status(self, handle: str) -> JobStatus:
         await self._maybe_out()
@@ -181,9 +226,11 @@ class Herald(MemoryHerald):
 class World:
     """A week, an app of several instances, and a cluster."""
 
-    def __init__(self, seed: int, fault_rate: float) -> None:
-        self.now = NOW
-        self.fault_rate, self.scheduler = fault_rate, Scheduler(seed, fault_rate)
+    def __init__(self, seed: int, fault_rate: float, *, slow: bool) -> None:
+        self.now, self.ahead, self.slow = NOW, timedelta(0), slow
+        self.slow_calls = self.killed = 0
+        self.fault_rate = fault_rate
+        self.scheduler = Scheduler(seed, fault_rate, lambda: self.now)
         self.truth = MemoryRunStore(lambda: self.now)
         self.cluster = Cluster(self)
         self.inputs = MemoryInputs({DATASET: {}})
@@ -200,46 +247,56 @@ class World:
             lambda run: Job(run.token, (str(run.date),)),
             lambda day, number: f"{day}-{number}-{next(self._tokens)}",
         )
-        self.scheduler.start(settler.run(DATASET))
+        self._start(host, settler.run(DATASET), lambda _error: None)
 
     def night(self) -> None:
         host = Host(self)
         flow = night.run([DATASET], 3, Store(host), self.inputs, Herald(host))
-        self.scheduler.start(flow, self._ended)
+        self._start(host, flow, self._ended)
 
     def data_come(self, day: date) -> None:
         assert self.inputs.written is not None
         self.inputs.written[DATASET][day] = self.now
         start = datetime.combine(day, datetime.min.time(), NOW.tzinfo)
-        flow = recompute.run(
-            DATASET, start, start + timedelta(days=1), Store(Host(self)), self.inputs
-        )
-        self.scheduler.start(flow, self._ended)
+        host = Host(self)
+        flow = recompute.run(DATASET, start, start + timedelta(days=1), Store(host), self.inputs)
+        self._start(host, flow, self._ended)
 
-    def _ended(self, _result: object, error: BaseException | None) -> None:
+    def store_now(self) -> datetime:
+        return self.now + self.ahead
+
+    def set_clock(self) -> None:
+        """The clock of the store is set, back or forward, or right again."""
+        self.ahead = self.scheduler.random.choice([-CLOCK_STEP, timedelta(0)])
+
+    def _start(
+        self,
+        host: Host,
+        flow: Coroutine[Any, Any, Any],
+        ended: Callable[[BaseException | None], None],
+    ) -> None:
+        def noted(_result: object, error: BaseException | None) -> None:
+            self.killed += isinstance(error, Crash) and self.now >= host.dies_at
+            ended(error)
+
+        self.scheduler.start(flow, noted, dies_at=host.dies_at)
+
+    def _ended(self, error: BaseException | None) -> None:
         if not isinstance(error, None | Crash | Outage | NightFailed):
             raise error
 
     def step(self, seconds: float) -> None:
+        self.cluster.start_what_arrived()
         self.scheduler.step()
         self.now += timedelta(seconds=seconds)
 
 
 def live(world: World) -> None:
     """Two days under faults, then peace until everything has settled."""
-    randomly = world.scheduler.random
-    for minute in range(0, 2 * 24 * 60, 5):
-        if minute % 60 == 0 and randomly.random() < 0.2:
-            day = world.now.date() - timedelta(days=randomly.randint(1, 4))
-            world.data_come(day)
-        if minute % (24 * 60) == 0:
-            world.night()
-        for _ in range(randomly.randint(0, 2)):
-            world.settle()
-        for _ in range(10):
-            world.step(30)
-    world.scheduler.fault_rate = 0
-    world.scheduler.run_until_idle()
+    two_hostile_days(world)
+    world.scheduler.fault_rate, world.slow = 0, False
+    while world.scheduler.tasks:
+        world.step(30)
     for _ in range(4):
         world.night()
         world.scheduler.run_until_idle()
@@ -249,9 +306,27 @@ def live(world: World) -> None:
         world.now += 10 * MINUTE
 
 
+def two_hostile_days(world: World) -> None:
+    randomly = world.scheduler.random
+    for minute in range(0, 2 * 24 * 60, 5):
+        if minute % 60 == 0 and randomly.random() < 0.2:
+            day = world.now.date() - timedelta(days=randomly.randint(1, 4))
+            world.data_come(day)
+        if minute % (24 * 60) == 0:
+            world.night()
+        if world.slow and randomly.random() < 0.05:
+            world.set_clock()
+        for _ in range(randomly.randint(0, 2)):
+            world.settle()
+        for step in range(30 if world.slow else 10):
+            if world.slow and step % 6 == 0:
+                world.settle()  # every minute, as the timer has it
+            world.step(10 if world.slow else 30)
+
+
 def check_seed(seed: int) -> Counter[RunState]:
     """Answers the ends that were met."""
-    world = World(seed, fault_rate=(0, 0.02, 0.1)[seed % 3])
+    world = World(seed, fault_rate=(0, 0.02, 0.1)[seed % 3], slow=seed % 2 == 1)
     live(world)
     return check(world)
 
@@ -264,6 +339,14 @@ def test_no_date_runs_twice_at_once_and_each_is_done_or_given_up_and_told_of(see
 def test_the_simulation_meets_every_end() -> None:
     outcomes = sum([check_seed(seed) for seed in range(9)], Counter[RunState]())
     assert all(outcomes[state] for state in RunState if state.ended), outcomes
+
+
+def test_the_slowness_does_strike() -> None:
+    """Calls that take long, and functions that are killed while they wait."""
+    world = World(1, fault_rate=0, slow=True)
+    live(world)
+    assert world.slow_calls > 10
+    assert world.killed > 3
 
 
 def check(world: World) -> Counter[RunState]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,9 @@ from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.messages import decode_action, decode_metric, encode_action, encode_metric
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
+    ActionStatus,
     CapacityTarget,
+    Desired,
     LogEntry,
     Metric,
     MetricValue,
@@ -24,7 +26,7 @@ from shared.autoscaling.model import (
 )
 from shared.autoscaling.ports import Snapshot
 from tests.builders import NOW, TIMING, resource
-from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
+from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 
 LIMITS = Limits(2, 6)
 COOLDOWN = Cooldown(120, 300)
@@ -32,31 +34,121 @@ MAX_DEQUEUE_COUNT = 5
 DUPLICATE_RATE = 0.05
 LOST_OUTPUT_RATE = 0.05
 COLLECT_SECONDS, RECONCILE_SECONDS = 15, 30
-STEP_SECONDS_MAX = 1.0
-SLOW_CHANGE_RATE = 0.3
-SLOW_CHANGE_SECONDS_MAX = 240
+STEP_SECONDS_MAX = 3.0
+TASKS_PER_STEP = 6
+
+FUNCTION_TIMEOUT = timedelta(minutes=5)
+"""As in host.json: the function is killed, and nothing of it cleans up."""
+SOURCE_TIMEOUT = timedelta(seconds=10)
+"""The reconciler gives each resource up after this."""
+ARM_TIMEOUT = timedelta(seconds=120)
+RETRIED_AFTER = timedelta(seconds=5)
+"""``visibilityTimeout`` of host.json: when the message of a failed function comes back."""
+MESSAGE_LEASE = timedelta(minutes=10)
+"""When the message of a host that died comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slowness:
+    """How much slower than usual a world is, and how wrong its clocks are. Times in seconds."""
+
+    arm_rate: float = 0.0
+    arm_seconds_max: float = 0.0
+    """A change of the plan takes up to so long, whoever waits for it."""
+    storage_rate: float = 0.0
+    storage_seconds_max: float = 0.0
+    """A storage call takes up to so long before it arrives, and again before its answer does."""
+    queue_rate: float = 0.0
+    queue_seconds_max: float = 0.0
+    """A message is on its way for up to so long."""
+    skew_seconds: float = 0.0
+    """The clock of an instance differs from that of the servers by so much, either way."""
+    step_rate: float = 0.0
+    step_seconds: float = 0.0
+    """How often the clock of the servers is set, at each change of the load, and by how much."""
+
+
+NONE = Slowness()
+USUAL = Slowness(arm_rate=0.3, arm_seconds_max=240)
+ARM = Slowness(arm_rate=0.6, arm_seconds_max=900)
+STORAGE = Slowness(storage_rate=0.03, storage_seconds_max=400)
+QUEUES = Slowness(queue_rate=0.2, queue_seconds_max=900)
+CLOCKS = Slowness(skew_seconds=420, step_rate=0.3, step_seconds=600)
+ALL = Slowness(0.4, 900, 0.01, 400, 0.1, 900, 420, 0.2, 600)
+KINDS = (USUAL, ARM, STORAGE, QUEUES, CLOCKS, ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """When a state was read that something was decided from, and the capacity that there was."""
+
+    at: datetime
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A desired state as it was written as confirmed; times by no clock that can be wrong."""
+
+    written_at: datetime
+    changed_at: datetime
+    desired: Desired
 
 
 class Store(MemoryStateStore):
-    """The memory twin with a pause before and after each call."""
+    """The memory twin with a pause before and after each call, some of them long.
+
+    It remembers when, by no clock that can be wrong, each decision read what it was taken from.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(lambda: world.server_now().replace(microsecond=0))
+        self._world = world
+        self._reads: dict[int, tuple[Snapshot, Read]] = {}
+        self.read: dict[tuple[datetime, str], Read] = {}
+        """By time and id of the line of the log."""
+        self.misdated: list[LogEntry] = []
+        """Lines that are not dated by the clock of the store."""
+        self.confirmed: list[Confirmation] = []
+
+    def local_now(self) -> datetime:
+        """The clock of the instance that asks: what no flow may go by."""
+        return self._world.local_now()
 
     async def load(self, resource_name: str) -> Snapshot:
-        await pause()
+        await self._world.storage_call()
         snapshot = await super().load(resource_name)
-        await pause()
+        world = self._world
+        self._reads[id(snapshot)] = snapshot, Read(world.now, world.control.capacities["plan-1"])
+        await self._world.storage_call()
         return snapshot
 
     async def commit(
         self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()
     ) -> None:
-        await pause()
+        await self._world.storage_call()
         await super().commit(snapshot, state, entries)
-        await pause()
+        self._note(snapshot, state, entries)
+        await self._world.storage_call()
 
     async def record(self, entry: LogEntry) -> None:
-        await pause()
+        await self._world.storage_call()
         await super().record(entry)
-        await pause()
+        await self._world.storage_call()
+
+    def _note(self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry]) -> None:
+        world = self._world
+        for entry in entries:
+            read = self._reads[id(snapshot)][1]
+            set_since = any(read.at <= at for at in world.clock_set_at)
+            in_between = snapshot.read_at <= entry.time <= world.server_now()
+            if not in_between and not set_since:  # noted, for the flow would survive an error
+                self.misdated.append(entry)
+            self.read[entry.time, entry.entry_id] = read
+        before, after = snapshot.state.desired, state.desired
+        confirmed = after is not None and after.status is ActionStatus.CONFIRMED
+        if after is not None and after.changed_at is not None and confirmed and after != before:
+            self.confirmed.append(Confirmation(world.now, after.changed_at - world.ahead, after))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +162,27 @@ class Effect:
     """By then something else had been decided; ARM does not fence writers."""
 
 
-class Control(MemoryCapacityControl):
-    """A plan that is at times busy, at times refuses, and whose answers get lost."""
+@dataclass(slots=True)
+class Operation:
+    """A change that ARM has taken and carries out, whether or not anybody waits for it."""
 
-    def __init__(
-        self, clock: Callable[[], datetime], scheduler: Scheduler, store: MemoryStateStore
-    ) -> None:
-        self._store = store
-        super().__init__(clock, {"plan-1": 3})
-        self._scheduler = scheduler
+    target: CapacityTarget
+    capacity: int
+    done_at: datetime
+    done: bool = False
+
+
+class Control(MemoryCapacityControl):
+    """A plan that is at times busy, at times refuses, and whose answers get lost or take long."""
+
+    def __init__(self, world: World, *, serial: bool) -> None:
+        super().__init__(world.server_now, {"plan-1": 3})
+        self._world = world
+        self.serial = serial
+        """Refuses a change while another is under way, as App Service does most of the time."""
+        self._operations: list[Operation] = []
         self.effective: list[Effect] = []
+        self.overlapping = self.timed_out = 0
 
     async def read(self, target: CapacityTarget) -> MetricValue:
         try:
@@ -91,35 +194,66 @@ class Control(MemoryCapacityControl):
         return value
 
     async def change(self, target: CapacityTarget, capacity: int) -> None:
-        chance = self._scheduler.random.random()
-        if chance < self._scheduler.fault_rate:
+        world = self._world
+        chance = world.random.random()
+        if chance < world.scheduler.fault_rate:
             raise CapacityRefused("403") if chance < 0.005 else CapacityDelayed("409", 5)
+        if self._operations and self.serial:
+            raise CapacityDelayed("409: another operation is in progress")
         try:
             await pause()
-            await self._take_long()
-            before = self.capacities[target.name]
-            await super().change(target, capacity)
-            if before != capacity:
-                desired = self._store._states[target.name].desired
-                late = desired is None or desired.target != capacity
-                self.effective.append(Effect(self._clock(), before, capacity, late))
+            slow = world.slow
+            seconds = world.seconds(slow.arm_rate, slow.arm_seconds_max)
+            operation = Operation(target, capacity, world.now + timedelta(seconds=seconds))
+            self.overlapping += bool(self._operations)
+            self._operations.append(operation)
+            self.finish()
+            await self._answer(operation)
             await pause()
         except Outage as error:
             raise CapacityDelayed("no answer, outcome unknown", maybe_done=True) from error
 
-    async def _take_long(self) -> None:
-        """Some orders stay on their way for minutes, while the rules decide something else."""
-        random = self._scheduler.random
-        if random.random() >= SLOW_CHANGE_RATE * bool(self._scheduler.fault_rate):
+    async def _answer(self, operation: Operation) -> None:
+        if operation.done:
             return
-        until = self._clock() + timedelta(seconds=random.uniform(0, SLOW_CHANGE_SECONDS_MAX))
-        while self._clock() < until:
-            await pause(sheltered=True)
+        until = min(operation.done_at, self._world.now + ARM_TIMEOUT)
+        await sleep_until(until)
+        self.finish()
+        if not operation.done:
+            self.timed_out += 1
+            raise CapacityDelayed("no answer within 120 s, outcome unknown", maybe_done=True)
+
+    def finish(self) -> None:
+        """Operations whose time has come take effect, in the order in which they are done."""
+        due = [each for each in self._operations if each.done_at <= self._world.now]
+        for each in sorted(due, key=lambda operation: operation.done_at):
+            self._operations.remove(each)
+            each.done = True
+            self._take_effect(each.target, each.capacity)
+
+    def _take_effect(self, target: CapacityTarget, capacity: int) -> None:
+        before = self.capacities[target.name]
+        self.changes.append((target.name, capacity))
+        self.capacities[target.name] = capacity
+        if before != capacity:
+            desired = self._world.store._states[target.name].desired
+            late = desired is None or desired.target != capacity
+            self.effective.append(Effect(self._world.now, before, capacity, late))
+
+
+class Rule(Threshold):
+    """A threshold that the log's counterfactual does not ask about: that takes twice the time of
+    everything else, and changes nothing."""
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return ("none",)
 
 
 @dataclass(slots=True)
 class Message:
     body: str
+    visible_at: datetime
     dequeue_count: int = 0
     hidden: bool = False
 
@@ -127,17 +261,19 @@ class Message:
 class World:
     """Time, queues, timers and one resource. ``load`` is what its backlog reads."""
 
-    def __init__(self, seed: int, fault_rate: float) -> None:
-        self.scheduler = Scheduler(seed, fault_rate)
+    def __init__(self, seed: int, fault_rate: float, slow: Slowness = USUAL) -> None:
+        self.scheduler = Scheduler(seed, fault_rate, lambda: self.now)
         self.random = self.scheduler.random
+        self.kind = self.slow = slow
         self.now = NOW
-        self.store = Store(lambda: self.now.replace(microsecond=0))
-        self.control = Control(lambda: self.now, self.scheduler, self.store)
-        self.resources = {
-            "plan-1": resource(
-                policy=Threshold("backlog", 100, 10), limits=LIMITS, cooldown=COOLDOWN
-            )
-        }
+        self.ahead = timedelta(0)
+        """By how much the clock of the servers is ahead of the true time."""
+        self.clock_set_at: list[datetime] = []
+        self.killed = self.slow_calls = 0
+        self.store = Store(self)
+        self.control = Control(self, serial=seed % 2 == 0)
+        policy = (Threshold if seed % 10 == 0 else Rule)("backlog", 100, 10)
+        self.resources = {"plan-1": resource(policy=policy, limits=LIMITS, cooldown=COOLDOWN)}
         self.queues: dict[str, list[Message]] = {"metrics": [], "actions": []}
         self.poisoned: list[str] = []
         self.load = 50.0
@@ -145,22 +281,58 @@ class World:
 
     # --- the passing of time ---
 
+    def server_now(self) -> datetime:
+        """What the servers' clock shows: that of the store, and of who is asked for samples."""
+        return self.now + self.ahead
+
+    def local_now(self) -> datetime:
+        skew = timedelta(seconds=self.random.choice([-1, 1]) * self.slow.skew_seconds)
+        return (self.server_now() + skew).replace(microsecond=0)
+
+    def set_clock(self, ahead_seconds: float) -> None:
+        """The clock of the servers is set, back or forward."""
+        if self.ahead != timedelta(seconds=ahead_seconds):
+            self.ahead = timedelta(seconds=ahead_seconds)
+            self.clock_set_at.append(self.now)
+
+    def maybe_set_clock(self) -> None:
+        if self.slow.step_rate and self.random.random() < self.slow.step_rate:
+            step = self.slow.step_seconds
+            self.set_clock(self.random.choice([-step, 0, step]))
+
+    def seconds(self, rate: float, most: float) -> float:
+        """How long something takes: most often no time worth speaking of."""
+        return self.random.uniform(0, most) if rate and self.random.random() < rate else 0.0
+
+    async def storage_call(self) -> None:
+        await pause()
+        seconds = self.seconds(self.slow.storage_rate, self.slow.storage_seconds_max)
+        if seconds:
+            self.slow_calls += 1
+            await sleep_until(self.now + timedelta(seconds=seconds))
+
     def step(self) -> None:
         """A moment passes; timers fire, a message may be delivered, some task goes on."""
         self.now += timedelta(seconds=self.random.random() * STEP_SECONDS_MAX)
+        self.control.finish()
         if self._due("collect", COLLECT_SECONDS):
             self._collect()
         if self._due("reconcile", RECONCILE_SECONDS):
-            self._start(self._reconcile(), "actions")
+            self._start(self._reconcile(), "actions", lasts=SOURCE_TIMEOUT)
         for name in self.queues:
             self._deliver(name)
-        for _ in range(6):
+        for _ in range(TASKS_PER_STEP):
             self.scheduler.step()
 
     def run(self, seconds: float) -> None:
         end = self.now + timedelta(seconds=seconds)
         while self.now < end:
             self.step()
+
+    def calm_down(self) -> None:
+        """Faults and slowness end; what is under way goes on."""
+        self.scheduler.fault_rate = 0.0
+        self.slow = replace(NONE, skew_seconds=self.slow.skew_seconds)
 
     def _due(self, timer: str, seconds: float) -> bool:
         if self.now < self._next[timer]:
@@ -175,7 +347,7 @@ class World:
         capacity = self.control.capacities["plan-1"]
         for name, value in ((CAPACITY_METRIC, capacity), ("backlog", self.load)):
             if self.random.random() >= self.scheduler.fault_rate:  # else the source failed
-                sample = MetricValue(self.now + skew, float(value))
+                sample = MetricValue(self.server_now() + skew, float(value))
                 self._send("metrics", encode_metric(Metric("plan-1", name, sample)))
 
     async def _reconcile(self) -> list[ScaleAction]:
@@ -194,7 +366,8 @@ class World:
         return []
 
     def _deliver(self, name: str) -> None:
-        visible = [m for m in self.queues[name] if not m.hidden]
+        now = self.now
+        visible = [m for m in self.queues[name] if not m.hidden and m.visible_at <= now]
         if not visible or self.random.random() < 0.3:
             return
         message = self.random.choice(visible)
@@ -209,22 +382,31 @@ class World:
         output: str,
         queue: str = "",
         message: Message | None = None,
+        *,
+        lasts: timedelta = FUNCTION_TIMEOUT,
     ) -> None:
+        dies_at = self.now + lasts
+
         def ended(actions: list[ScaleAction] | None, error: BaseException | None) -> None:
+            self.killed += isinstance(error, Crash) and self.now >= dies_at
             lost = self.random.random() < LOST_OUTPUT_RATE * bool(self.scheduler.fault_rate)
             for action in actions or []:
                 if not lost:
                     self._send(output, encode_action(action))
             if message is not None:
-                self._settle(queue, message, failed=error is not None or (bool(actions) and lost))
+                failed = error is not None or (bool(actions) and lost)
+                self._settle(queue, message, failed=failed, died=isinstance(error, Crash))
 
-        self.scheduler.start(work, ended)
+        self.scheduler.start(work, ended, dies_at=dies_at)
 
     def _send(self, queue: str, body: str) -> None:
-        self.queues[queue].append(Message(body))
+        delay = self.seconds(self.slow.queue_rate, self.slow.queue_seconds_max)
+        self.queues[queue].append(Message(body, self.now + timedelta(seconds=delay)))
 
-    def _settle(self, queue: str, message: Message, *, failed: bool) -> None:
+    def _settle(self, queue: str, message: Message, *, failed: bool, died: bool) -> None:
         message.hidden = False
+        host_died = died and self.random.random() < 0.3
+        message.visible_at = self.now + (MESSAGE_LEASE if host_died else RETRIED_AFTER)
         if message not in self.queues[queue]:
             return
         if not failed or message.dequeue_count >= MAX_DEQUEUE_COUNT:
@@ -234,7 +416,7 @@ class World:
 
     def _poison(self, queue: str, body: str) -> None:
         self.poisoned.append(body)
-        note = PoisonMessage(queue, f"m-{len(self.poisoned)}", body, self.now)
+        note = PoisonMessage(queue, f"m-{len(self.poisoned)}", body, self.server_now())
         if queue == "metrics":
             work = poison.run_metric(note, self.resources, self.store)
         else:
@@ -244,4 +426,4 @@ class World:
             if isinstance(error, Crash | Exception):
                 self._poison(queue, body)
 
-        self.scheduler.start(work, ended)
+        self.scheduler.start(work, ended, dies_at=self.now + FUNCTION_TIMEOUT)

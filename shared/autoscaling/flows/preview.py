@@ -7,6 +7,7 @@ from typing import Any
 
 from shared.autoscaling import presenting
 from shared.autoscaling.actions import confirm_if_observed
+from shared.autoscaling.clock import as_of
 from shared.autoscaling.counterfactual import explained
 from shared.autoscaling.decide import decide
 from shared.autoscaling.errors import BadMessage
@@ -40,7 +41,7 @@ async def run(
     """Reads every source and the state; a source that fails is missing, as in production."""
     collection = await metric_collector.run([resource], reader, timeout_seconds)
     snapshot = await store.load(resource.name)
-    failures, state = list(collection.failures), snapshot.state
+    failures, state = list(collection.failures), as_of(snapshot.state, snapshot.read_at)
     for metric in collection.metrics:
         try:
             state = _merged(resource, state, metric, snapshot)
