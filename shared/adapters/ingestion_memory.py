@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
 
-from shared.ingestion.accounting import CommitLimits, check_epoch, check_number
+from shared.ingestion.accounting import CommitLimits, check_epoch, check_number, check_rows
 from shared.ingestion.balancing import Claim, Ownership
 from shared.ingestion.breaker import LONG_AGO, Breaker
 from shared.ingestion.errors import AccountingBroken, BreakerChanged, ClaimLost, CommitRefused
@@ -43,7 +43,7 @@ class StreamRows:
     """One partition of the table. Rows are inserted, never overwritten, but for the checkpoint."""
 
     checkpoint: Checkpoint | None = None
-    version: int = 0
+    version: int | None = None
     effects: dict[int, Effect] = field(default_factory=dict)
     dead_letters: dict[int, DeadLetter] = field(default_factory=dict)
     gaps: dict[int, Gap] = field(default_factory=dict)
@@ -55,23 +55,30 @@ class StreamRows:
     marks: dict[datetime, Mark] = field(default_factory=dict)
 
     def insert(self, commit: Commit, now: datetime) -> None:
-        """Add the commit's rows. Raises AccountingBroken for a number that has a row already."""
-        numbers = [effect.sequence for effect in commit.effects]
-        numbers += [letter.sequence for letter in commit.dead_letters]
-        if any(n in self.effects or n in self.dead_letters for n in numbers):
+        """Add the commit's rows. Raises AccountingBroken for a number that has a row already, or
+        comes twice. Unlike a real store, it remembers the numbers that have no row any more."""
+        outcomes = [effect.sequence for effect in commit.effects]
+        outcomes += [letter.sequence for letter in commit.dead_letters]
+        gaps = [gap.first for gap in commit.gaps]
+        known = any(n in self.effects or n in self.dead_letters for n in outcomes)
+        if known or any(n in self.gaps for n in gaps) or _any_twice(outcomes) or _any_twice(gaps):
             raise AccountingBroken(f"a number of {commit.checkpoint.txid} has a row already")
         for effect in commit.effects:
             self.keep(effect, now)
         self.dead_letters.update({letter.sequence: letter for letter in commit.dead_letters})
         self.gaps.update({gap.first: gap for gap in commit.gaps})
         self.checkpoint = commit.checkpoint
-        self.version += 1
+        self.version = (self.version or 0) + 1
 
     def keep(self, effect: Effect, now: datetime) -> None:
         self.effects[effect.sequence] = effect
         for index, message in enumerate(effect.messages):
             self.outbox[effect.sequence, index] = message
             self.leases[effect.sequence, index] = now, 0
+
+
+def _any_twice(numbers: Sequence[int]) -> bool:
+    return len(set(numbers)) < len(numbers)
 
 
 class MemoryIngestionStore:
@@ -91,10 +98,10 @@ class MemoryIngestionStore:
 
     async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
         rows = self.rows[stream]
+        check_epoch(saved.checkpoint, commit)
+        check_rows(commit.rows, self.limits)
         if rows.version != saved.version:
             raise CommitRefused(f"{stream.key}: version {rows.version} stands")
-        check_epoch(saved.checkpoint, commit)
-        self._check_size(commit.rows)
         rows.insert(commit, self._clock())
         return Saved(rows.checkpoint, self._clock(), rows.version)
 
@@ -156,7 +163,7 @@ class MemoryIngestionStore:
 
     async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
         check_number(stored.letter, effect)
-        self._check_size(1 + effect.rows)
+        check_rows(1 + effect.rows, self.limits)
         await self.remove(stored)
         self.rows[stored.stream].keep(effect, self._clock())
 
@@ -176,10 +183,6 @@ class MemoryIngestionStore:
         first, since = -1 if after is None else after, found_since or LONG_AGO
         rows = sorted(self.rows[stream].gaps.items())
         return [gap for n, gap in rows if n > first and gap.found_at >= since][:limit]
-
-    def _check_size(self, rows: int) -> None:
-        if rows > self.limits.rows_max:
-            raise AccountingBroken(f"{rows} rows in one transaction")
 
 
 class MemoryRetentionStore:
@@ -275,7 +278,7 @@ class MemoryBreakerStore:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen = SeenBreaker(Breaker(), clock(), 0)
+        self._seen = SeenBreaker(Breaker(), clock())
         self._tallies: dict[tuple[datetime, str], Tally] = {}
 
     async def load(self) -> SeenBreaker:
@@ -284,7 +287,7 @@ class MemoryBreakerStore:
     async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
         if seen.version != self._seen.version:
             raise BreakerChanged(f"version {self._seen.version} stands")
-        self._seen = SeenBreaker(breaker, self._clock(), seen.version + 1)
+        self._seen = SeenBreaker(breaker, self._clock(), (seen.version or 0) + 1)
         return self._seen
 
     async def put_tally(self, tally: Tally) -> None:

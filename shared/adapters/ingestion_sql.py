@@ -41,7 +41,7 @@ from shared.adapters.ingestion_sql_writing import (
     where_stream,
 )
 from shared.adapters.sql import Sql
-from shared.ingestion.accounting import CommitLimits, check_epoch, check_number
+from shared.ingestion.accounting import CommitLimits, check_epoch, check_number, check_rows
 from shared.ingestion.errors import CommitRefused
 from shared.ingestion.model import (
     Checkpoint,
@@ -109,6 +109,7 @@ class SqlIngestionStore:
 
     async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
         check_epoch(saved.checkpoint, commit)
+        check_rows(commit.rows, self.limits)
 
         def work(connection: Connection) -> datetime:
             at = move_checkpoint(connection, stream, saved.version, commit.checkpoint)
@@ -196,6 +197,7 @@ class SqlIngestionStore:
 
     async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
         check_number(stored.letter, effect)
+        check_rows(1 + effect.rows, self.limits)
 
         def work(connection: Connection) -> None:
             end_dead_letter(connection, stored)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
+from sqlalchemy.exc import IntegrityError
 
 from shared.adapters.ingestion_sql_schema import effects, marks
 from shared.adapters.ingestion_sql_writing import names_of, of_stream, where_stream
@@ -39,7 +41,8 @@ class SqlRetentionStore:
             row = {**names_of(stream), "at": mark.at, "sequence": mark.sequence}
             connection.execute(insert(marks), row)
 
-        await self._sql.write(work)
+        with suppress(IntegrityError):  # another put it at the same time
+            await self._sql.write(work)
 
     async def remove_marks(self, stream: Stream, marks: Sequence[Mark]) -> None:
         gone = [{**where_stream(stream), "b_at": mark.at} for mark in marks]

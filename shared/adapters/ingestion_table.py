@@ -30,7 +30,6 @@ from shared.adapters.ingestion_table_rows import (
     taken_row,
 )
 from shared.adapters.table import (
-    TRANSACTION_ROWS_MAX,
     Operation,
     RowConflict,
     Table,
@@ -42,7 +41,7 @@ from shared.adapters.table_newest import newest_keys
 from shared.adapters.table_values import time_of
 from shared.adapters.transport import server_time
 from shared.connections import StorageConnection
-from shared.ingestion.accounting import CommitLimits, check_epoch, check_number
+from shared.ingestion.accounting import CommitLimits, check_epoch, check_number, check_rows
 from shared.ingestion.errors import AccountingBroken, CommitRefused, RowUnreadable
 from shared.ingestion.model import Commit, Effect, Gap, Stream
 from shared.ingestion.ports import Saved, StoredDeadLetter, StoredMessage
@@ -70,10 +69,10 @@ class TableIngestionStore:
 
     async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
         check_epoch(saved.checkpoint, commit)
+        check_rows(commit.rows, self.limits)
         row = checkpoint_row(stream, commit.checkpoint)
         operations: list[Operation] = [guarded(row, saved.version)]
         operations += [("create", row) for row in commit_rows(stream, commit)]
-        _check_size(operations)
         with store_errors(stream.key):
             if saved.version is None:
                 await self._table.overwrite(stream_row(stream))  # before, so that none is missed
@@ -163,6 +162,7 @@ class TableIngestionStore:
 
     async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
         check_number(stored.letter, effect)
+        check_rows(1 + effect.rows, self.limits)
         rows = effect_rows(partition_key(stored.stream), effect)
         await self._end(stored, [("create", row) for row in rows])
 
@@ -187,7 +187,6 @@ class TableIngestionStore:
         """Delete the dead letter together with other operations."""
         row = letter_row(partition_key(stored.stream), stored.letter)
         operations = [removal(row, stored.version), *others]
-        _check_size(operations)
         name = f"{stored.stream.key}: {stored.letter.sequence}"
         with store_errors(name):
             try:
@@ -211,8 +210,3 @@ class TableIngestionStore:
 
 def _stored(stream: Stream, row: Any) -> StoredDeadLetter:
     return StoredDeadLetter(stream, letter_of(row), row.metadata["etag"])
-
-
-def _check_size(operations: Sequence[Operation]) -> None:
-    if len(operations) > TRANSACTION_ROWS_MAX:
-        raise AccountingBroken(f"{len(operations)} rows in one transaction")

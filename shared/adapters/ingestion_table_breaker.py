@@ -67,7 +67,8 @@ class TableBreakerStore:
     async def tallies(self, since: datetime) -> Sequence[Tally]:
         with store_errors(self._name):
             rows = await self._table.range(self._name, _start(since), TALLIES_END)
-        return list(filter(None, map(_tally_or_none, rows)))
+        found = filter(None, map(_tally_or_none, rows))
+        return [tally for tally in found if tally.bucket_start >= since]  # keys have whole seconds
 
     async def close(self) -> None:
         await self._table.close()

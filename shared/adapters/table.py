@@ -105,6 +105,8 @@ class Table:
 
     async def submit(self, operations: Sequence[Operation]) -> Sequence[Mapping[str, Any]]:
         """Write all rows of one partition or none. Raises RowConflict."""
+        if not operations:
+            return []  # the service has no empty transactions
         try:
             return await self._table.submit_transaction(operations)
         except TableTransactionError as error:
@@ -113,9 +115,11 @@ class Table:
             raise
 
     async def delete(self, rows: Sequence[Row]) -> None:
-        """Delete rows of one partition; those that are gone already do not matter."""
-        for start in range(0, len(rows), TRANSACTION_ROWS_MAX):
-            chunk = rows[start : start + TRANSACTION_ROWS_MAX]
+        """Delete rows of one partition; those that are gone already, or are given twice, do not
+        matter."""
+        once = list({row["RowKey"]: row for row in rows}.values())
+        for start in range(0, len(once), TRANSACTION_ROWS_MAX):
+            chunk = once[start : start + TRANSACTION_ROWS_MAX]
             try:
                 await self.submit([("delete", row) for row in chunk])
             except RowConflict:

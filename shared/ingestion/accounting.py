@@ -275,6 +275,12 @@ def check_epoch(standing: Checkpoint | None, commit: Commit) -> None:
         raise Fenced(f"epoch {commit.checkpoint.epoch} is over: now it is {standing.epoch}")
 
 
+def check_rows(rows: int, limits: CommitLimits) -> None:
+    """Raises AccountingBroken where one transaction would have more rows than the store takes."""
+    if rows > limits.rows_max:
+        raise AccountingBroken(f"{rows} rows in one transaction of at most {limits.rows_max}")
+
+
 def check_number(letter: DeadLetter, effect: Effect) -> None:
     """Raises AccountingBroken where the effect is not of the dead letter's event."""
     if effect.sequence != letter.sequence:

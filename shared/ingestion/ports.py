@@ -34,7 +34,7 @@ Handler = Callable[[Event], Awaitable[Effect]]
 @dataclass(frozen=True, slots=True)
 class Saved:
     """A stream's checkpoint as it was read: ``read_at`` is the store's clock, ``version`` its
-    mark. None where the stream has no checkpoint yet."""
+    mark. Both the checkpoint and its version are None where the stream has none yet."""
 
     checkpoint: Checkpoint | None
     read_at: datetime
@@ -73,10 +73,15 @@ class IngestionStore(Protocol):
     async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
         """Write all of a commit or nothing; answers the checkpoint as it stands then.
 
-        Raises CommitRefused where the checkpoint is not of ``saved.version`` any more, Fenced
-        where it is and has a higher epoch than the commit, AccountingBroken where a number has a
-        row already or the store never takes such a commit, and StoreUnavailable where nobody
-        knows whether it was written.
+        Raises Fenced where ``saved`` has a higher epoch than the commit, whatever stands by now;
+        then AccountingBroken where the commit has more rows than ``limits`` allow; then
+        CommitRefused where the checkpoint is not of ``saved.version`` any more; then
+        AccountingBroken where an effect with a value, a message, a dead letter or a gap has a row
+        of its kind already or comes twice, or where the store never takes such a row. Raises
+        StoreUnavailable where it is not known whether the commit was written.
+
+        A client may repeat a request whose reply was lost. Then this call may raise CommitRefused
+        although it succeeded: ``fate`` tells by the ``txid``.
         """
         ...
 
@@ -91,12 +96,14 @@ class IngestionStore(Protocol):
         """Take up to a hundred messages over from whoever was to send them: they wait anew.
 
         Raises CommitRefused where one was taken over or sent since it was read; then none is
-        taken. Raises StoreUnavailable.
+        taken, unless the client repeated a request whose reply was lost: then this call took them.
+        Raises StoreUnavailable.
         """
         ...
 
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
-        """Forget messages that were sent; those that are forgotten already do not matter.
+        """Forget messages that were sent; those that are forgotten already, or are given twice, do
+        not matter.
 
         Raises StoreUnavailable.
         """
@@ -127,7 +134,8 @@ class DeadLetterStore(Protocol):
     """What became of the events that failed, over all streams. All raise StoreUnavailable."""
 
     async def streams(self) -> Sequence[Stream]:
-        """All that have a checkpoint or a dead letter, by key."""
+        """All that have a checkpoint or a dead letter, by key; perhaps also one whose first commit
+        failed."""
         ...
 
     async def dead_letters(
@@ -151,8 +159,9 @@ class DeadLetterStore(Protocol):
     async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
         """The dead letter becomes the effect, with its messages, in one transaction.
 
-        Raises CommitRefused where the row changed or is gone (of two who redrive, one does),
-        AccountingBroken where the effect is of another number or fits into no transaction.
+        Raises AccountingBroken where the effect is of another number or fits into no transaction,
+        CommitRefused where the row changed or is gone (of two who redrive, one does), or where the
+        client repeated a request whose reply was lost: then the effect is there.
         """
         ...
 
@@ -205,11 +214,12 @@ class RetentionStore(Protocol):
         ...
 
     async def put_mark(self, stream: Stream, mark: Mark) -> None:
-        """Write it; once more is the same."""
+        """Write it over the one of the same time; once more is the same. Of two at the same time
+        either stays."""
         ...
 
     async def remove_marks(self, stream: Stream, marks: Sequence[Mark]) -> None:
-        """Those that are gone already do not matter."""
+        """Those that are gone already, or are given twice, do not matter."""
         ...
 
     async def purge_effects(self, stream: Stream, up_to: int, limit: int) -> int:
@@ -341,20 +351,22 @@ class OwnershipStore(Protocol):
     """Who owns which partition of one hub and consumer group, by compare-and-swap."""
 
     async def owners(self) -> SeenOwners:
-        """All rows. Raises StoreUnavailable."""
+        """All rows, in no order. Raises StoreUnavailable."""
         ...
 
     async def write(self, claim: Claim) -> Ownership:
         """Write the row as it is claimed, at the store's time; answers the new row.
 
-        Raises ClaimLost where the row is not of the expected version, StoreUnavailable.
+        Raises ClaimLost where the row is not of the expected version, StoreUnavailable. After
+        either of them the claim may stand, where a reply was lost: ``applied`` tells by the row.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SeenBreaker:
-    """A breaker's row as it was read: ``read_at`` is the store's clock, ``version`` its mark."""
+    """A breaker's row as it was read: ``read_at`` is the store's clock, ``version`` its mark, None
+    where there is no row yet."""
 
     breaker: Breaker
     read_at: datetime
@@ -369,7 +381,8 @@ class BreakerStore(Protocol):
         ...
 
     async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
-        """Write the row. Raises BreakerChanged where it is not of ``seen.version`` any more."""
+        """Write the row. Raises BreakerChanged where it is not of ``seen.version`` any more, also
+        where that is by a first attempt of this call whose reply was lost."""
         ...
 
     async def put_tally(self, tally: Tally) -> None:
@@ -377,7 +390,8 @@ class BreakerStore(Protocol):
         ...
 
     async def tallies(self, since: datetime) -> Sequence[Tally]:
-        """The rows of all instances whose bucket began then or later."""
+        """The rows of all instances whose bucket began then or later, in no order. Those that are
+        older than the newest bucket by ``TALLIES_KEPT`` may be gone."""
         ...
 
 

@@ -1,0 +1,157 @@
+"""The same random calls on the twin and on each store of a breaker: its row, and the tallies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from shared.adapters.ingestion_memory import MemoryBreakerStore
+from shared.ingestion.breaker import LONG_AGO, Breaker, Mode, Probe
+from shared.ingestion.errors import BreakerChanged, StoreUnavailable
+from shared.ingestion.failure_window import TALLIES_KEPT, Tally
+from shared.ingestion.ports import SeenBreaker
+from tests.builders import NOW
+from tests.contract.conftest import Backend
+from tests.contract.stateful import (
+    NO_FAULT,
+    REAL_BACKENDS,
+    Both,
+    Call,
+    Fault,
+    Machine,
+    Side,
+    Tokens,
+    Wire,
+    faults,
+    run_machine,
+)
+
+texts = st.sampled_from(["", "i1", 'too much "failed"\nü\t\0', "ü€🚀" * 60, "r" * 4000])
+instances = st.sampled_from(["i1", "i/1", "ü|%=🚀", "x" * 200])
+times = st.sampled_from([NOW, NOW + timedelta(microseconds=123457), LONG_AGO])
+counts = st.sampled_from([0, 1, 2**33, 2**63 - 1])
+buckets = st.sampled_from([0, 10, 20, 3590, 3600, 3610, 3620, 10**5, -10, -4000]).map(
+    lambda seconds: NOW + timedelta(seconds=seconds)
+)
+recent = st.integers(0, 3)
+breakers = st.builds(
+    Breaker,
+    st.sampled_from(Mode),
+    counts,
+    times,
+    texts,
+    st.integers(0, 200),
+    st.none() | times,
+    st.none() | st.builds(Probe, texts, texts, times, st.integers(0, 10)),
+    texts,
+    counts,
+    st.none() | times,
+)
+tallies = st.builds(
+    Tally, buckets, instances, counts, counts, counts, st.sampled_from(["", "ValueError: ü\n🚀"])
+)
+
+
+class BreakerMachine(Machine):
+    """One breaker, and two app instances that read and write its rows."""
+
+    errors = (BreakerChanged, StoreUnavailable)
+    unavailable = StoreUnavailable
+    lost_race = (BreakerChanged,)
+
+    def __init__(self, wire: Wire, backend: Callable[[AsyncExitStack], Backend]) -> None:
+        self._backend = backend
+        self.seen: list[Both[SeenBreaker]] = []
+        self.newest: datetime = LONG_AGO
+        super().__init__(wire)
+
+    async def open(self, stack: AsyncExitStack) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        backend = self._backend(stack)
+        if backend.kind != "tables":
+            self.wire.through(backend.sql)
+        return {"breaker": MemoryBreakerStore(self.clock)}, {"breaker": backend.breaker()}
+
+    async def look(self, side: Side) -> tuple[Any, Tokens]:
+        """Of tallies those that must be kept; a store may keep older ones for a while."""
+        seen = await side.breaker.load()
+        found = await side.breaker.tallies(self._kept_since())
+        return (seen.breaker, _sorted(found)), {"state": seen.version}
+
+    @initialize()
+    def begin(self) -> None:
+        self.seen.append(Both(*[SeenBreaker(Breaker(), NOW)] * 2))
+        self.load(NO_FAULT)
+
+    @rule(fault=faults())
+    def load(self, fault: Fault) -> None:
+        self._keep(self.step(lambda s: s.breaker.load(), _breaker, fault))
+
+    @rule(back=recent, breaker=breakers, fault=faults())
+    def replace(self, back: int, breaker: Breaker, fault: Fault) -> None:
+        """Over the row as it is, or as it was."""
+        seen = self._recent(back)
+        self._keep(self.step(_replacing(seen, breaker), _breaker, fault))
+
+    @rule(back=recent, first=breakers, second=breakers)
+    def two_replace_it_at_the_same_time(self, back: int, first: Breaker, second: Breaker) -> None:
+        seen = self._recent(back)
+        self.race(_replacing(seen, first), _replacing(seen, second), _breaker)
+        self.load(NO_FAULT)
+
+    @rule(tally=tallies, fault=faults())
+    def put_tally(self, tally: Tally, fault: Fault) -> None:
+        self.newest = max(self.newest, tally.bucket_start)
+        self.step(lambda s: s.breaker.put_tally(tally), fault=fault, repeatable=True)
+
+    @rule(first=tallies, second=tallies)
+    def two_instances_put_tallies_at_the_same_time(self, first: Tally, second: Tally) -> None:
+        if first.instance != second.instance:
+            self.newest = max(self.newest, first.bucket_start, second.bucket_start)
+            self.race(lambda s: s.breaker.put_tally(first), lambda s: s.breaker.put_tally(second))
+
+    @rule(bucket=buckets, later=st.sampled_from([0, 1, 999_999]), fault=faults())
+    def read_tallies(self, bucket: datetime, later: int, fault: Fault) -> None:
+        since = max(bucket + timedelta(microseconds=later), self._kept_since())
+        self.step(lambda s: s.breaker.tallies(since), _sorted, fault)
+
+    def _kept_since(self) -> datetime:
+        return max(self.newest - TALLIES_KEPT, LONG_AGO)
+
+    def _recent(self, back: int) -> Both[SeenBreaker]:
+        return self.seen[-1 - min(back, len(self.seen) - 1)]
+
+    def _keep(self, answer: Both[SeenBreaker] | None) -> None:
+        if answer is not None:
+            assert self.is_now(answer.real.read_at)
+            self.seen.append(answer)
+
+
+def _breaker(seen: SeenBreaker) -> Breaker:
+    return seen.breaker
+
+
+def _sorted(found: Sequence[Tally]) -> list[Tally]:
+    """They come in no order."""
+    return sorted(found, key=lambda tally: (tally.bucket_start, tally.instance))
+
+
+def _replacing(seen: Both[SeenBreaker], breaker: Breaker) -> Call:
+    return lambda side: side.breaker.replace(seen.of(side), breaker)
+
+
+@pytest.mark.timeout(600)  # for a failure, which is made small before it is shown
+@pytest.mark.parametrize("kind", REAL_BACKENDS)
+def test_a_store_of_breakers_answers_as_its_twin_whatever_happens_to_its_calls(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire = Wire()
+    wire.through_tables(monkeypatch)
+    run_machine(
+        lambda: BreakerMachine(wire, lambda stack: Backend(kind, request, stack)), examples=8
+    )

@@ -1,0 +1,140 @@
+"""The same random calls on the twin and on each store of partition owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from shared.adapters.ingestion_memory import MemoryOwnershipStore
+from shared.ingestion.balancing import Claim, Ownership
+from shared.ingestion.errors import ClaimLost, StoreUnavailable
+from shared.ingestion.ports import SeenOwners
+from tests.contract.conftest import Backend
+from tests.contract.stateful import (
+    REAL_BACKENDS,
+    Both,
+    Call,
+    Fault,
+    Machine,
+    Side,
+    Tokens,
+    Wire,
+    faults,
+    run_machine,
+)
+
+partitions = st.sampled_from(["0", "1", "10", 'ü%|=7C/\\#?"🚀'])
+owners = st.sampled_from(["", "a/ü", "b", "x" * 200, "🚀" * 100])
+epochs = st.sampled_from([0, 1, 2, 3, 2**33, 2**63 - 1])
+reasons = st.sampled_from(["", "free", "ü\n🚀" * 100])
+recent = st.integers(0, 3)
+
+
+class Owners(Machine):
+    """The partitions of one hub and consumer group."""
+
+    errors = (ClaimLost, StoreUnavailable)
+    unavailable = StoreUnavailable
+    lost_race = (ClaimLost,)
+
+    def __init__(self, wire: Wire, backend: Callable[[AsyncExitStack], Backend]) -> None:
+        self._backend = backend
+        self.rows: dict[str, list[Both[Any]]] = {}
+        super().__init__(wire)
+
+    async def open(self, stack: AsyncExitStack) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        backend = self._backend(stack)
+        if backend.kind != "tables":
+            self.wire.through(backend.sql)
+        return {"owners": MemoryOwnershipStore(self.clock)}, {"owners": backend.owners()}
+
+    async def look(self, side: Side) -> tuple[Any, Tokens]:
+        found = (await side.owners.owners()).rows
+        return _plain_rows(found), {row.partition_id: row.version for row in found}
+
+    @rule(fault=faults())
+    def read(self, fault: Fault) -> None:
+        found = self.step(lambda s: s.owners.owners(), lambda seen: _plain_rows(seen.rows), fault)
+        if found is None:
+            return
+        assert self.is_now(found.real.read_at)
+        twin, real = _by_partition(found.twin), _by_partition(found.real)
+        for partition_id, row in twin.items():
+            self._keep(Both(row, real[partition_id]))
+            ages = [
+                s.read_at - r[partition_id].modified_at
+                for s, r in ((found.twin, twin), (found.real, real))
+            ]
+            assert self.is_as_long(*ages)
+
+    @rule(
+        partition=partitions, back=recent, owner=owners, epoch=epochs, why=reasons, fault=faults()
+    )
+    def write(
+        self, partition: str, back: int, owner: str, epoch: int, why: str, fault: Fault
+    ) -> None:
+        """Over the row as it is, or as it was; the epoch may go back."""
+        version = self._version(partition, back)
+        call = _writing(version, Claim(partition, owner, epoch, None, why))
+        answer = self.step(call, _plain, fault)
+        if answer is not None:
+            assert self.is_now(answer.real.modified_at)
+            self._keep(answer)
+
+    @rule(partition=partitions, back=recent, first=owners, second=owners, epoch=epochs)
+    def two_claim_a_partition_at_the_same_time(
+        self, partition: str, back: int, first: str, second: str, epoch: int
+    ) -> None:
+        version = self._version(partition, back)
+        ours = Claim(partition, first, epoch, None, "race")
+        theirs = Claim(partition, second, epoch, None, "race")
+        self.race(_writing(version, ours), _writing(version, theirs), _plain)
+
+    def _version(self, partition: str, back: int) -> Both[Any]:
+        """None where nobody has read a row yet."""
+        known = self.rows.get(partition, [])
+        row = known[-1 - back] if back < len(known) else None
+        return Both(None, None) if row is None else Both(row.twin.version, row.real.version)
+
+    def _keep(self, row: Both[Ownership]) -> None:
+        known = self.rows.setdefault(row.twin.partition_id, [])
+        if not known or known[-1].twin.version != row.twin.version:
+            known.append(row)
+
+
+def _plain(row: Ownership) -> tuple[str, str, int]:
+    return row.partition_id, row.owner, row.epoch
+
+
+def _plain_rows(rows: tuple[Ownership, ...]) -> list[tuple[str, str, int]]:
+    """They come in no order."""
+    return sorted(map(_plain, rows))
+
+
+def _by_partition(seen: SeenOwners) -> dict[str, Ownership]:
+    return {row.partition_id: row for row in seen.rows}
+
+
+def _writing(version: Both[Any], claim: Claim) -> Call:
+    def write(side: Side) -> Any:
+        standing = version.of(side)
+        return side.owners.write(
+            Claim(claim.partition_id, claim.owner, claim.epoch, standing, claim.reason)
+        )
+
+    return write
+
+
+@pytest.mark.timeout(600)  # for a failure, which is made small before it is shown
+@pytest.mark.parametrize("kind", REAL_BACKENDS)
+def test_a_store_of_owners_answers_as_its_twin_whatever_happens_to_its_calls(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire = Wire()
+    wire.through_tables(monkeypatch)
+    run_machine(lambda: Owners(wire, lambda stack: Backend(kind, request, stack)), examples=8)
