@@ -18,7 +18,8 @@ class RunStore(Protocol):
         ...
 
     async def ask(self, dataset: str, demand: Demand) -> bool:
-        """Write the demand down unless one for as much data stands; answers whether it did.
+        """Write the demand down unless one for as much data stands; answers whether it did, also
+        where the reply to the write was lost and the write was repeated.
 
         Raises RunTaken where others change the demand all the time.
         """
@@ -29,7 +30,10 @@ class RunStore(Protocol):
         ...
 
     async def replace(self, run: Run) -> Run:
-        """The run with its new version. Raises RunTaken where it has changed since it was read."""
+        """The run with its new version.
+
+        Raises RunTaken where it has changed, or was forgotten, since it was read.
+        """
         ...
 
     async def forget(self, dataset: str, day: date) -> None:
@@ -55,7 +59,11 @@ class JobSubmitter(Protocol):
         ...
 
     async def cancel(self, handle: str) -> None:
-        """Ask for the run's end; harmless where it has ended. Raises JobUnavailable."""
+        """Ask for the run's end; harmless where it has ended or was never known.
+
+        Livy forgets a run that was cancelled: its token must not be submitted again. Raises
+        JobUnavailable.
+        """
         ...
 
     async def close(self) -> None: ...
