@@ -12,6 +12,7 @@ from typing import Any
 import azure.servicebus
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiveMode
+from proton import Message as ProtonMessage
 
 from local.amqp import AmqpStandIn, faults, in_thread
 from local.amqp.model.properties import QueueProperties
@@ -75,6 +76,17 @@ def received(
     return found
 
 
+def stored(bus: AmqpStandIn, path: str) -> list[ProtonMessage]:
+    """All that the broker holds, taken out by a call: a receiver that is slow can lose messages of
+    its own, and what is tested is the sender."""
+    found, store = [], bus.namespace.store(path)
+    while (message := store.receive_and_delete(now())) is not None:
+        decoded = ProtonMessage()
+        decoded.decode(message.content.payload)
+        found.append(decoded)
+    return found
+
+
 async def send(sender: BatchSender, messages: list[Message], order: Order = Order.KEPT) -> Result:
     try:
         return await sender.send(messages, order)
@@ -118,9 +130,9 @@ async def test_ten_thousand_messages_arrive_once_and_in_order_whatever_the_link_
     assert result.retries == 5
     assert result.resent_unknown > 0
     assert bus.namespace.counts("faulty", now()).active == 10_000
-    arrived = await asyncio.to_thread(received, connection, 10_000, "faulty")
-    assert [m.message_id for m in arrived] == [m.message_id for m in messages]
-    assert [sum(map(len, m.body)) for m in arrived] == sizes
+    arrived = stored(bus, "faulty")
+    assert [m.id for m in arrived] == [m.message_id for m in messages]
+    assert [len(m.body) for m in arrived] == sizes
 
 
 def filling(surplus: int) -> list[Message]:
