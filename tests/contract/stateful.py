@@ -21,7 +21,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -50,8 +50,8 @@ class Fault:
     repeat a request by itself; with more than one step its repetitions fail too."""
 
     name: str
-    steps: tuple[str, ...] = ()
-    after: int = 0
+    steps: tuple[str, ...] = field(default=(), repr=False)
+    after: int = field(default=0, repr=False)
 
 
 NO_FAULT = Fault("no fault")
@@ -149,8 +149,17 @@ class Side:
 
 
 Call = Callable[[Side], Awaitable[Any]]
-Tokens = Mapping[Any, Any]
-"""The version of each row by a name of the row."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a side remembers: ``plain`` must be the same on both, ``tokens`` has the version of each
+    row by a name of the row, and ``handles`` are answers to use in later calls, by a name of each.
+    """
+
+    plain: Any
+    tokens: Mapping[Any, Any]
+    handles: Mapping[Any, Any] = field(default_factory=dict)
 
 
 def same(answer: Any) -> Any:
@@ -176,6 +185,7 @@ class Machine(RuleBasedStateMachine):
         self.slowest = timedelta(0)
         self._stack = AsyncExitStack()
         self._tokens: dict[Any, list[Both[Any]]] = {}
+        self.handles: dict[Any, list[Both[Any]]] = {}
         self.twin, self.real = (Side(n == 0, s) for n, s in enumerate(self.run(self._open())))
 
     async def _open(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -185,8 +195,8 @@ class Machine(RuleBasedStateMachine):
         """The stores of the twin, by ``self.clock``, and those of the real side."""
         raise NotImplementedError
 
-    async def look(self, side: Side) -> tuple[Any, Tokens]:
-        """What the side remembers, as far as both sides must agree, and the versions."""
+    async def look(self, side: Side) -> Look:
+        """What the side remembers, as far as both sides must agree."""
         raise NotImplementedError
 
     def clock(self) -> datetime:
@@ -275,12 +285,10 @@ class Machine(RuleBasedStateMachine):
         assert not difference, difference
 
     def _difference(self) -> str:
-        (twin, twin_tokens), (real, real_tokens) = (
-            self.run(self.look(side)) for side in (self.twin, self.real)
-        )
-        if twin != real:
-            return f"twin: {twin!r}\nreal: {real!r}"
-        found = {name: Both(token, real_tokens[name]) for name, token in twin_tokens.items()}
+        twin, real = (self.run(self.look(side)) for side in (self.twin, self.real))
+        if twin.plain != real.plain:
+            return f"twin: {twin.plain!r}\nreal: {real.plain!r}"
+        found = {name: Both(token, real.tokens[name]) for name, token in twin.tokens.items()}
         for name, tokens in found.items():
             for known in self._tokens.get(name, []):
                 if (known.twin == tokens.twin) != (known.real == tokens.real):
@@ -289,7 +297,15 @@ class Machine(RuleBasedStateMachine):
             seen = self._tokens.setdefault(name, [])
             if tokens not in seen:
                 seen.append(tokens)
+        self.keep({name: Both(h, real.handles[name]) for name, h in twin.handles.items()})
         return ""
+
+    def keep(self, handles: Mapping[Any, Both[Any]]) -> None:
+        """Remember handles; the latest of a name comes last."""
+        for name, handle in handles.items():
+            known = self.handles.setdefault(name, [])
+            if not known or known[-1].twin != handle.twin:
+                known.append(handle)
 
     def is_now(self, time: datetime) -> bool:
         """Whether it can be the store's time of the step that was made last."""

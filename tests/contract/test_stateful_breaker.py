@@ -24,9 +24,9 @@ from tests.contract.stateful import (
     Both,
     Call,
     Fault,
+    Look,
     Machine,
     Side,
-    Tokens,
     Wire,
     faults,
     run_machine,
@@ -77,11 +77,11 @@ class BreakerMachine(Machine):
             self.wire.through(backend.sql)
         return {"breaker": MemoryBreakerStore(self.clock)}, {"breaker": backend.breaker()}
 
-    async def look(self, side: Side) -> tuple[Any, Tokens]:
+    async def look(self, side: Side) -> Look:
         """Of tallies those that must be kept; a store may keep older ones for a while."""
         seen = await side.breaker.load()
         found = await side.breaker.tallies(self._kept_since())
-        return (seen.breaker, _sorted(found)), {"state": seen.version}
+        return Look((seen.breaker, _sorted(found)), {"state": seen.version})
 
     @initialize()
     def begin(self) -> None:

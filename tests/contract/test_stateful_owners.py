@@ -20,9 +20,9 @@ from tests.contract.stateful import (
     Both,
     Call,
     Fault,
+    Look,
     Machine,
     Side,
-    Tokens,
     Wire,
     faults,
     run_machine,
@@ -53,9 +53,9 @@ class Owners(Machine):
             self.wire.through(backend.sql)
         return {"owners": MemoryOwnershipStore(self.clock)}, {"owners": backend.owners()}
 
-    async def look(self, side: Side) -> tuple[Any, Tokens]:
+    async def look(self, side: Side) -> Look:
         found = (await side.owners.owners()).rows
-        return _plain_rows(found), {row.partition_id: row.version for row in found}
+        return Look(_plain_rows(found), {row.partition_id: row.version for row in found})
 
     @rule(fault=faults())
     def read(self, fault: Fault) -> None:

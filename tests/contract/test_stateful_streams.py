@@ -43,9 +43,9 @@ from tests.contract.stateful import (
     Both,
     Call,
     Fault,
+    Look,
     Machine,
     Side,
-    Tokens,
     Wire,
     faults,
     run_machine,
@@ -56,29 +56,49 @@ ALL = 20_000
 TIME_STEP = timedelta(milliseconds=1)
 """Between two failures. Azurite keeps microseconds, but compares times by milliseconds."""
 PARTITIONS = ("0", 'ü%|=7C/\\#?"🚀')
-LONG = "🚀" * 16_001
-"""One character more than a property of a table holds."""
+TEXTS = {
+    "empty": "",
+    "short": "text",
+    "quoted": 'quote " and \\ and \n\t\x01',
+    "unicode": "ü€🚀",
+    "two properties of ASCII": "x" * 16_001,
+    "two properties of Unicode": "🚀" * 16_001,
+    "largest of ASCII": "x" * 509_000,  # as large a row as ``plan_commits`` lets it be
+    "largest of Unicode": "🚀" * 254_000,
+}
+BODIES = {
+    "none": None,
+    "empty": b"",
+    "JSON": b"{}",
+    "every byte": bytes(range(256)) * 200,
+    "two properties": b"x" * 60_001,
+}
 
 partitions = st.sampled_from(PARTITIONS)
-texts = st.sampled_from(["", "text", 'quote " and \\ and \n\t\x01', "ü€🚀", "x" * 16_001, LONG])
-bodies = st.sampled_from([None, b"", b"{}", bytes(range(256)) * 200, b"x" * 60_001])
+texts = st.sampled_from(list(TEXTS)[:6])
+values = st.one_of(texts, texts, st.sampled_from(list(TEXTS)))
+bodies = st.sampled_from(list(BODIES))
 recent = st.integers(0, 3)
 """Which of the answers so far: 0 is the latest one."""
-numbers = st.one_of(st.none(), st.integers(-1, 60), st.just(2**63 - 1))
+some = st.lists(st.integers(0, 7), max_size=6)
+"""Which of the rows that were ever seen, the newest first: some twice, some gone already."""
 limits = st.sampled_from([1, 2, 3, 99, 100, 101, 1000])
+Made = list[tuple[str, Any]]
 
 
 @st.composite
-def outcomes(draw: st.DrawFn) -> list[tuple[str, Any]]:
+def outcomes(draw: st.DrawFn, size_min: int = 0) -> Made:
     """What becomes of the events of a commit, one after the other."""
     kinds: dict[str, st.SearchStrategy[Any]] = {
-        "nothing": st.none(),
         "value": texts,
         "messages": st.lists(texts, min_size=1, max_size=3),
         "letter": bodies,
         "gap": st.sampled_from([1, 2, 10**6]),
+        "nothing": st.none(),
     }
-    chosen = draw(st.lists(st.sampled_from(list(kinds)), max_size=5))
+    chosen = draw(st.lists(st.sampled_from(list(kinds)), min_size=size_min, max_size=6))
+    if chosen.count("value") == 1 and "messages" not in chosen:
+        kinds["value"] = values  # one of the largest, and little else, fits into a transaction
     return [(kind, draw(kinds[kind])) for kind in chosen]
 
 
@@ -93,9 +113,6 @@ class Streams(Machine):
         self._backend = backend
         self.hub = f"hü-{uuid.uuid4().hex[:8]}"
         self.stream(PARTITIONS[0])
-        self.saved: dict[Stream, list[Both[Saved]]] = {}
-        self.messages: list[Both[StoredMessage]] = []
-        self.letters: list[Both[StoredDeadLetter]] = []
         self.times = 0
         self.largest_is_due = True
         super().__init__(wire)
@@ -113,304 +130,250 @@ class Streams(Machine):
         )
 
     def stream(self, partition: str) -> Stream:
-        """One that this step is about."""
+        """The one that this step is about."""
         self.at = Stream("ns", self.hub, "$Default", partition)
         return self.at
 
-    async def look(self, side: Side) -> tuple[Any, Tokens]:
-        """At the stream of this step; at the other one before its own next step ends."""
-        saved = await side.streams.load(self.at)
-        outbox = await side.streams.outbox(self.at, ALL)
-        letters = await side.streams.dead_letters(self.at, None, ALL)
-        gaps = await side.streams.gaps(self.at, None, ALL)
-        marks = await side.retention.marks(self.at)
-        idle = await side.streams.idle_for(self.at) is not None
-        plain = [(m.message, m.sequence, m.taken) for m in outbox]
-        failed = [(s.stream, s.letter) for s in letters]
-        tokens = {(self.at.partition_id, s.letter.sequence): s.version for s in letters}
-        remembered = (saved.checkpoint, plain, failed, list(gaps), list(marks), idle)
-        return remembered, {self.at.partition_id: saved.version, **tokens}
+    async def look(self, side: Side) -> Look:
+        """At the stream of this step; at the other one when a step is about that."""
+        at = self.at
+        saved = await side.streams.load(at)
+        outbox = await side.streams.outbox(at, ALL)
+        letters = await side.streams.dead_letters(at, None, ALL)
+        gaps = await side.streams.gaps(at, None, ALL)
+        marks = await side.retention.marks(at)
+        idle = await side.streams.idle_for(at) is not None
+        stored = [(s.stream, s.letter) for s in letters]
+        return Look(
+            (saved.checkpoint, _messages(outbox), stored, list(gaps), list(marks), idle),
+            {at: saved.version} | {(at, s.letter.sequence): s.version for s in letters},
+            {(at, "saved"): saved}
+            | {(at, "message", m.message.message_id): m for m in outbox}
+            | {(at, "letter", s.letter.sequence): s for s in letters},
+        )
 
-    # --- checkpoints and commits ---
+    # --- commits ---
 
     @initialize()
     def begin(self) -> None:
         """Whoever knows that a stream is new need not load it."""
         for partition in PARTITIONS:
-            self.saved[self.stream(partition)] = [Both(*[Saved(None, NOW)] * 2)]
+            at = self.stream(partition)
+            self.keep({(at, "saved"): Both(*[Saved(None, NOW)] * 2)})
 
-    @rule(partition=partitions, fault=faults())
-    def load(self, partition: str, fault: Fault) -> None:
-        stream = self.stream(partition)
-        answer = self.step(lambda s: s.streams.load(stream), lambda saved: saved.checkpoint, fault)
-        self._keep(stream, answer)
+    @rule(partition=partitions, made=outcomes(2), epochs=st.sampled_from([0, 0, 1, 2**33]))
+    def commit(self, partition: str, made: Made, epochs: int) -> None:
+        """What is of use to the other rules."""
+        self._commit(self._saved(partition), made, epochs, NO_FAULT)
 
     @rule(
         partition=partitions,
         back=recent,
         made=outcomes(),
-        epochs=st.sampled_from([-1, 0, 0, 0, 1, 2**33]),
-        doubled=st.sampled_from(["", "", "", "letter", "gap", "outbox", "the same twice"]),
-        fault=faults(),
+        epochs=st.sampled_from([-1, 0, 0, 1]),
+        fault=faults(1),
     )
-    def commit(
-        self,
-        partition: str,
-        back: int,
-        made: list[tuple[str, Any]],
-        epochs: int,
-        doubled: str,
-        fault: Fault,
+    def commit_late_or_badly(
+        self, partition: str, back: int, made: Made, epochs: int, fault: Fault
     ) -> None:
-        stream = self.stream(partition)
-        saved = self._recent(self.saved[stream], back)
-        commit = self._commit(stream, saved.twin.checkpoint, made, epochs)
-        self._committing(stream, saved, self._doubled(commit, stream, doubled), fault)
+        """Over the checkpoint as it is, or as it was; the epoch may go back."""
+        self._commit(self._saved(partition, back), made, epochs, fault)
+
+    @rule(
+        partition=partitions,
+        made=outcomes(1),
+        what=st.sampled_from(["letter", "gap", "outbox", "the same twice"]),
+    )
+    def commit_what_has_a_row_already(self, partition: str, made: Made, what: str) -> None:
+        saved = self._saved(partition)
+        commit = self._doubled(self._planned(saved, made, 0), what)
+        self.step(_committing(self.at, saved, commit), _checkpoint)
 
     @rule(partition=partitions, first=outcomes(), second=outcomes(), epochs=st.integers(0, 1))
     def two_writers_commit_at_the_same_time(
-        self,
-        partition: str,
-        first: list[tuple[str, Any]],
-        second: list[tuple[str, Any]],
-        epochs: int,
+        self, partition: str, first: Made, second: Made, epochs: int
     ) -> None:
-        stream = self.stream(partition)
-        saved = self.saved[stream][-1]
-        ours = self._commit(stream, saved.twin.checkpoint, first, 0)
-        theirs = self._commit(stream, saved.twin.checkpoint, second, epochs)
-        self.race(_committing(stream, saved, ours), _committing(stream, saved, theirs), _checkpoint)
-        self.load(partition, NO_FAULT)
+        saved = self._saved(partition)
+        ours, theirs = self._planned(saved, first, 0), self._planned(saved, second, epochs)
+        self.race(
+            _committing(self.at, saved, ours), _committing(self.at, saved, theirs), _checkpoint
+        )
 
     @precondition(lambda self: self.largest_is_due)
     @rule(partition=partitions, extra=st.integers(0, 1))
     def commit_as_many_rows_as_a_transaction_takes_or_one_more(
         self, partition: str, extra: int
     ) -> None:
-        stream = self.stream(partition)
-        self.load(partition, NO_FAULT)
-        saved = self.saved[stream][-1]
         rows = self.limits.rows_max - 1 + extra
-        commit = self._commit(stream, saved.twin.checkpoint, [("value", "v")] * rows, 0)
-        self._committing(stream, saved, commit, NO_FAULT)
+        self._commit(self._saved(partition), [("value", "short")] * rows, 0, NO_FAULT)
         self.largest_is_due = bool(extra)
-
-    @rule(partition=partitions, size=st.sampled_from(["ascii", "other"]))
-    def commit_the_largest_row(self, partition: str, size: str) -> None:
-        """As large as ``plan_commits`` lets it be; nothing reads it back."""
-        stream = self.stream(partition)
-        saved = self.saved[stream][-1]
-        value = "x" * 509_000 if size == "ascii" else "🚀" * 254_000
-        commit = self._commit(stream, saved.twin.checkpoint, [("value", value)], 0)
-        self._committing(stream, saved, commit, NO_FAULT)
 
     # --- the outbox ---
 
-    @rule(partition=partitions, limit=limits, fault=faults())
-    def read_the_outbox(self, partition: str, limit: int, fault: Fault) -> None:
-        stream = self.stream(partition)
-        found = self.step(
-            lambda s: s.streams.outbox(stream, limit),
-            lambda rows: [(r.message, r.sequence, r.taken) for r in rows],
-            fault,
-        )
-        if found is not None:
-            pairs = [Both(t, r) for t, r in zip(found.twin, found.real, strict=True)]
-            assert all(self.is_as_long(p.twin.waited, p.real.waited) for p in pairs)
-            self.messages += pairs
-
-    @rule(partition=partitions, which=st.lists(recent, max_size=4, unique=True), fault=faults())
+    @rule(partition=partitions, which=some, fault=faults())
     def take(self, partition: str, which: list[int], fault: Fault) -> None:
-        stream, found = self.stream(partition), self._messages(partition, which)
-        self.step(lambda s: s.streams.take(stream, [m.of(s) for m in found]), fault=fault)
+        at, found = self.stream(partition), self._seen(partition, "message", sorted(set(which)))
+        self.step(lambda s: s.streams.take(at, [m.of(s) for m in found]), fault=fault)
 
-    @rule(partition=partitions, which=st.lists(recent, min_size=1, max_size=4, unique=True))
-    def two_take_the_same_messages_at_the_same_time(self, partition: str, which: list[int]) -> None:
-        stream, found = self.stream(partition), self._messages(partition, which)
+    @rule(partition=partitions, which=recent, back=st.integers(0, 1))
+    def two_take_a_message_at_the_same_time(self, partition: str, which: int, back: int) -> None:
+        at, found = self.stream(partition), self._seen(partition, "message", [which], back)
         if found:
-            taking: Call = lambda s: s.streams.take(stream, [m.of(s) for m in found])  # noqa: E731
+            taking = _taking(at, found[0])
             self.race(taking, taking)
 
-    @rule(partition=partitions, which=st.lists(recent, max_size=4), fault=faults())
+    @rule(partition=partitions, which=some, fault=faults())
     def sent(self, partition: str, which: list[int], fault: Fault) -> None:
-        """Some twice, some of them forgotten already."""
-        stream, found = self.stream(partition), self._messages(partition, which)
+        at, found = self.stream(partition), self._seen(partition, "message", which)
         self.step(
-            lambda s: s.streams.sent(stream, [m.of(s) for m in found]),
-            fault=fault,
-            repeatable=True,
+            lambda s: s.streams.sent(at, [m.of(s) for m in found]), fault=fault, repeatable=True
         )
 
-    # --- who is at work ---
-
-    @rule(partition=partitions, fault=faults())
-    def mark_at_work(self, partition: str, fault: Fault) -> None:
-        stream = self.stream(partition)
-        self.step(lambda s: s.streams.mark_at_work(stream), fault=fault, repeatable=True)
-
-    @rule(partition=partitions)
-    def two_are_at_work_at_the_same_time(self, partition: str) -> None:
-        stream = self.stream(partition)
-        self.race(*[lambda s: s.streams.mark_at_work(stream)] * 2)
-
-    @rule(partition=partitions, fault=faults())
-    def idle_for(self, partition: str, fault: Fault) -> None:
-        stream = self.stream(partition)
-        found = self.step(
-            lambda s: s.streams.idle_for(stream), lambda idle: idle is not None, fault
-        )
-        if found is not None and found.twin is not None:
-            assert self.is_as_long(found.twin, found.real)
-
-    # --- dead letters and gaps ---
+    # --- dead letters ---
 
     @rule(
         partition=partitions,
-        after=numbers,
-        limit=limits,
-        since=st.one_of(st.none(), st.integers(0, 60)),
-        fault=faults(),
-    )
-    def read_dead_letters_and_gaps(
-        self, partition: str, after: int | None, limit: int, since: int | None, fault: Fault
-    ) -> None:
-        stream = self.stream(partition)
-        at = None if since is None else NOW + since * TIME_STEP
-        self._keep_letters(
-            self.step(lambda s: s.streams.dead_letters(stream, after, limit, at), _letters, fault)
-        )
-        self.step(lambda s: s.streams.gaps(stream, after, limit, at), list, fault)
-
-    @rule(partition=partitions, limit=limits, fault=faults())
-    def read_the_newest_dead_letters(self, partition: str, limit: int, fault: Fault) -> None:
-        stream = self.stream(partition)
-        self._keep_letters(
-            self.step(lambda s: s.streams.newest_dead_letters(stream, limit), _letters, fault)
-        )
-
-    @rule(partition=partitions, sequence=st.integers(0, 60), fault=faults())
-    def read_a_dead_letter(self, partition: str, sequence: int, fault: Fault) -> None:
-        stream = self.stream(partition)
-        self.step(
-            lambda s: s.streams.dead_letter(stream, sequence), lambda f: f and f.letter, fault
-        )
-
-    @rule(
-        back=recent,
+        which=recent,
         off=st.sampled_from([0, 0, 0, 1]),
         value=st.one_of(st.none(), texts),
-        messages=st.sampled_from([0, 1, 3, 98, 99, 100]),
-        fault=faults(),
+        messages=st.sampled_from([0, 1, 3, 12, 98, 99, 100]),
+        fault=faults(1),
     )
-    def redrive(self, back: int, off: int, value: str | None, messages: int, fault: Fault) -> None:
-        if not self.letters:
-            return
-        found = self._recent(self.letters, back)
-        stream = self.stream(found.twin.stream.partition_id)
-        sequence = found.twin.letter.sequence + off
-        sent = [OutboxMessage(message_id(stream, sequence, n), "late") for n in range(messages)]
-        effect = Effect(sequence, value, tuple(sent))
-        self.step(lambda s: s.streams.redrive(found.of(s), effect), fault=fault)
+    def redrive(
+        self, partition: str, which: int, off: int, value: str | None, messages: int, fault: Fault
+    ) -> None:
+        for found in self._seen(partition, "letter", [which]):
+            sequence = found.twin.letter.sequence + off
+            ids = [message_id(self.at, sequence, n) for n in range(messages)]
+            kept = None if value is None else TEXTS[value]
+            effect = Effect(sequence, kept, tuple(OutboxMessage(i, "late") for i in ids))
+            self.step(_redriving(found, effect), fault=fault)
 
-    @rule(back=recent, fault=faults())
-    def remove(self, back: int, fault: Fault) -> None:
-        if not self.letters:
-            return
-        found = self._recent(self.letters, back)
-        self.stream(found.twin.stream.partition_id)
-        self.step(lambda s: s.streams.remove(found.of(s)), fault=fault)
+    @rule(partition=partitions, which=recent, fault=faults(1))
+    def remove(self, partition: str, which: int, fault: Fault) -> None:
+        for found in self._seen(partition, "letter", [which]):
+            self.step(_removing(found), fault=fault)
 
-    @rule(back=recent)
-    def one_redrives_what_another_removes(self, back: int) -> None:
-        if not self.letters:
-            return
-        found = self._recent(self.letters, back)
-        self.stream(found.twin.stream.partition_id)
-        effect = Effect(found.twin.letter.sequence, "late")
-        self.race(
-            lambda s: s.streams.redrive(found.of(s), effect),
-            lambda s: s.streams.remove(found.of(s)),
-        )
+    @rule(partition=partitions, which=recent)
+    def one_redrives_what_another_removes(self, partition: str, which: int) -> None:
+        for found in self._seen(partition, "letter", [which]):
+            effect = Effect(found.twin.letter.sequence, "late")
+            self.race(_redriving(found, effect), _removing(found))
 
-    @rule(fault=faults())
-    def streams(self, fault: Fault) -> None:
-        """Of a table also those whose first commit failed."""
-
-        def ours(streams: Sequence[Stream]) -> list[Stream]:
-            begun = {s for s, kept in self.saved.items() if kept[-1].twin.checkpoint is not None}
-            return [s for s in streams if s.hub == self.hub and s in begun]
-
-        self.step(lambda s: s.streams.streams(), ours, fault)
-
-    # --- retention ---
+    # --- what is read ---
 
     @rule(
         partition=partitions,
-        at=st.integers(0, 4),
-        sequence=st.sampled_from([0, 7, 2**40, 2**63 - 1]),
-        fault=faults(),
+        before=st.one_of(st.none(), st.integers(0, 9), st.just(-(2**63))),
+        since=st.one_of(st.none(), st.integers(0, 60)),
+        limit=limits,
+        fault=faults(1),
     )
-    def put_mark(self, partition: str, at: int, sequence: int, fault: Fault) -> None:
-        stream, mark = self.stream(partition), Mark(NOW + at * timedelta.resolution, sequence)
-        self.step(lambda s: s.retention.put_mark(stream, mark), fault=fault, repeatable=True)
+    def read_dead_letters_and_gaps(
+        self, partition: str, before: int | None, since: int | None, limit: int, fault: Fault
+    ) -> None:
+        at, after = self.stream(partition), self._back_from_the_end(partition, before)
+        time = None if since is None else NOW + since * TIME_STEP
+        self.step(lambda s: s.streams.dead_letters(at, after, limit, time), _letters, fault)
+        self.step(lambda s: s.streams.gaps(at, after, limit, time), list, fault)
+        self.step(lambda s: s.streams.newest_dead_letters(at, limit), _letters, fault)
+        if after is not None:
+            self.step(lambda s: s.streams.dead_letter(at, after), _letter_or_none, fault)
 
-    @rule(partition=partitions, at=st.integers(0, 4))
-    def two_put_the_same_mark_at_the_same_time(self, partition: str, at: int) -> None:
-        stream, mark = self.stream(partition), Mark(NOW + at * timedelta.resolution, 5)
-        self.race(*[lambda s: s.retention.put_mark(stream, mark)] * 2)
+    @rule(partition=partitions, limit=limits, fault=faults(1))
+    def read_the_rest(self, partition: str, limit: int, fault: Fault) -> None:
+        at = self.stream(partition)
+        saved = self.step(lambda s: s.streams.load(at), _checkpoint, fault)
+        assert saved is None or self.is_now(saved.real.read_at)
+        found = self.step(lambda s: s.streams.outbox(at, limit), _messages, fault)
+        if found is not None:
+            for twin, real in zip(found.twin, found.real, strict=True):
+                assert self.is_as_long(twin.waited, real.waited)
+        idle = self.step(lambda s: s.streams.idle_for(at), lambda found: found is None, fault)
+        if idle is not None and idle.twin is not None:
+            assert self.is_as_long(idle.twin, idle.real)
+        self.step(lambda s: s.streams.streams(), self._begun, fault)
 
-    @rule(partition=partitions, which=st.lists(st.integers(0, 5), max_size=6), fault=faults())
+    def _begun(self, streams: Sequence[Stream]) -> list[Stream]:
+        """Those of this machine; one whose first commit failed may be among them."""
+        return [s for s in streams if s.hub == self.hub and self._end(s) is not None]
+
+    # --- notes, and retention ---
+
+    @rule(
+        partition=partitions,
+        at_work=st.booleans(),
+        time=st.integers(0, 4),
+        sequence=st.sampled_from([0, 7, 2**40, 2**63 - 1]),
+        fault=faults(1),
+    )
+    def put_a_note(
+        self, partition: str, at_work: bool, time: int, sequence: int, fault: Fault
+    ) -> None:
+        noting = self._noting(partition, at_work, time, sequence)
+        self.step(noting, fault=fault, repeatable=True)
+
+    @rule(partition=partitions, at_work=st.booleans(), time=st.integers(0, 4))
+    def two_put_the_same_note_at_the_same_time(
+        self, partition: str, at_work: bool, time: int
+    ) -> None:
+        noting = self._noting(partition, at_work, time, 5)
+        self.race(noting, noting)
+
+    @rule(partition=partitions, which=st.lists(st.integers(0, 5), max_size=6), fault=faults(1))
     def remove_marks(self, partition: str, which: list[int], fault: Fault) -> None:
         """Some twice, some that are not there."""
-        stream, marks = (
-            self.stream(partition),
-            [Mark(NOW + at * timedelta.resolution, 0) for at in which],
-        )
-        self.step(lambda s: s.retention.remove_marks(stream, marks), fault=fault, repeatable=True)
+        at = self.stream(partition)
+        marks = [Mark(NOW + n * timedelta.resolution, 0) for n in which]
+        self.step(lambda s: s.retention.remove_marks(at, marks), fault=fault, repeatable=True)
 
     @rule(
         partition=partitions,
-        up_to=st.one_of(st.integers(-1, 60), st.just(2**63 - 1)),
+        before=st.one_of(st.integers(0, 9), st.just(-(2**63)), st.just(2**63)),
         limit=st.sampled_from([1, 3, 100, ALL]),
     )
-    def purge_effects(self, partition: str, up_to: int, limit: int) -> None:
+    def purge_effects(self, partition: str, before: int, limit: int) -> None:
         """No port shows effects, but each says how many it removed."""
-        stream = self.stream(partition)
-        self.step(lambda s: s.retention.purge_effects(stream, up_to, limit))
+        at, up_to = self.stream(partition), self._back_from_the_end(partition, before) or -1
+        self.step(lambda s: s.retention.purge_effects(at, up_to, limit))
+
+    def _noting(self, partition: str, at_work: bool, time: int, sequence: int) -> Call:
+        at, mark = self.stream(partition), Mark(NOW + time * timedelta.resolution, sequence)
+        if at_work:
+            return lambda s: s.streams.mark_at_work(at)
+        return lambda s: s.retention.put_mark(at, mark)
 
     # --- what the rules are made of ---
 
-    def _recent(self, answers: Sequence[Any], back: int) -> Any:
-        return answers[-1 - min(back, len(answers) - 1)]
+    def _saved(self, partition: str, back: int = 0) -> Both[Saved]:
+        known = self.handles[self.stream(partition), "saved"]
+        return known[-1 - min(back, len(known) - 1)]
 
-    def _keep(self, stream: Stream, answer: Both[Saved] | None) -> None:
+    def _seen(
+        self, partition: str, kind: str, which: Sequence[int], back: int = 0
+    ) -> list[Both[Any]]:
+        """Rows that were ever seen, the newest first, as they were read last or before that."""
+        at = self.stream(partition)
+        rows = [known for name, known in self.handles.items() if name[:2] == (at, kind)][::-1]
+        return [rows[n][-1 - min(back, len(rows[n]) - 1)] for n in which if n < len(rows)]
+
+    def _end(self, stream: Stream) -> int | None:
+        checkpoint = self.handles[stream, "saved"][-1].twin.checkpoint
+        return None if checkpoint is None else checkpoint.sequence
+
+    def _back_from_the_end(self, partition: str, numbers: int | None) -> int | None:
+        end = self._end(self.stream(partition)) or 0
+        return None if numbers is None else max(min(end - numbers, 2**63 - 1), -1)
+
+    def _commit(self, saved: Both[Saved], made: Made, epochs: int, fault: Fault) -> None:
+        commit = self._planned(saved, made, epochs)
+        answer = self.step(_committing(self.at, saved, commit), _checkpoint, fault)
         if answer is not None:
             assert self.is_now(answer.real.read_at)
-            self.saved[stream].append(answer)
+            self.keep({(self.at, "saved"): answer})
 
-    def _keep_letters(self, found: Both[Any] | None) -> None:
-        if found is not None:
-            pairs = zip(found.twin, found.real, strict=True)
-            self.letters += [Both(twin, real) for twin, real in pairs]
-
-    def _messages(self, partition: str, which: list[int]) -> list[Both[StoredMessage]]:
-        stream = self.stream(partition)
-        prefix = f"{stream.hub}:{stream.partition_id}:"
-        found = [m for m in self.messages if m.twin.message.message_id.startswith(prefix)]
-        by_key = {m.twin.key: m for m in found}
-        latest = list(by_key.values())[::-1]
-        return [latest[n] for n in which if n < len(latest)]
-
-    def _committing(self, stream: Stream, saved: Both[Saved], commit: Commit, fault: Fault) -> None:
-        self._keep(stream, self.step(_committing(stream, saved, commit), _checkpoint, fault))
-
-    def _commit(
-        self,
-        stream: Stream,
-        previous: Checkpoint | None,
-        made: list[tuple[str, Any]],
-        epochs: int,
-    ) -> Commit:
+    def _planned(self, saved: Both[Saved], made: Made, epochs: int) -> Commit:
+        previous = saved.twin.checkpoint
         number = 0 if previous is None else previous.sequence + 1
         start, epoch = (0, 1) if previous is None else (previous.start, previous.epoch)
         effects: list[Effect] = []
@@ -418,25 +381,28 @@ class Streams(Machine):
         gaps: list[Gap] = []
         for kind, what in made:
             if kind == "letter":
-                letters.append(replace(letter(number, b""), body=what, failed_at=self._time()))
+                letters.append(
+                    replace(letter(number, b""), body=BODIES[what], failed_at=self._time())
+                )
             elif kind == "gap":
                 gaps.append(replace(gap(number, number + what - 1), found_at=self._time()))
                 number += what - 1
             else:
-                effects.append(self._effect(stream, number, kind, what))
+                effects.append(self._effect(self.at, number, kind, what))
             number += 1
         after = replace(checkpoint(number - 1), start=start, epoch=max(epoch + epochs, 0))
         return Commit(previous, after, tuple(effects), tuple(letters), tuple(gaps))
 
     def _effect(self, stream: Stream, number: int, kind: str, what: Any) -> Effect:
         if kind != "messages":
-            return Effect(number, what)
-        sent = [OutboxMessage(message_id(stream, number, n), body) for n, body in enumerate(what)]
+            return Effect(number, None if what is None else TEXTS[what])
+        ids = [message_id(stream, number, n) for n in range(len(what))]
+        sent = [OutboxMessage(i, TEXTS[body]) for i, body in zip(ids, what, strict=True)]
         return Effect(number, None, tuple(sent))
 
-    def _doubled(self, commit: Commit, stream: Stream, what: str) -> Commit:
+    def _doubled(self, commit: Commit, what: str) -> Commit:
         """The commit, and a row that is there already or twice in the commit itself."""
-        rows = self.twin.streams.rows[stream]
+        rows = self.twin.streams.rows[self.at]
         if what == "letter":
             again = list(rows.dead_letters.values())[:1]
             return replace(commit, dead_letters=(*commit.dead_letters, *again))
@@ -467,12 +433,32 @@ def _checkpoint(saved: Saved) -> Checkpoint | None:
     return saved.checkpoint
 
 
+def _messages(found: Sequence[StoredMessage]) -> list[Any]:
+    return [(m.message, m.sequence, m.taken) for m in found]
+
+
+def _letter_or_none(found: StoredDeadLetter | None) -> DeadLetter | None:
+    return None if found is None else found.letter
+
+
 def _letters(found: Sequence[StoredDeadLetter]) -> list[DeadLetter]:
     return [stored.letter for stored in found]
 
 
 def _committing(stream: Stream, saved: Both[Saved], commit: Commit) -> Call:
     return lambda side: side.streams.commit(stream, saved.of(side), commit)
+
+
+def _taking(stream: Stream, message: Both[StoredMessage]) -> Call:
+    return lambda side: side.streams.take(stream, [message.of(side)])
+
+
+def _redriving(found: Both[StoredDeadLetter], effect: Effect) -> Call:
+    return lambda side: side.streams.redrive(found.of(side), effect)
+
+
+def _removing(found: Both[StoredDeadLetter]) -> Call:
+    return lambda side: side.streams.remove(found.of(side))
 
 
 @pytest.mark.timeout(600)  # for a failure, which is made small before it is shown
@@ -483,4 +469,6 @@ def test_a_store_of_streams_answers_as_its_twin_whatever_happens_to_its_calls(
 ) -> None:
     wire = Wire()
     wire.through_tables(monkeypatch)
-    run_machine(lambda: Streams(wire, lambda stack: Backend(kind, request, stack)), examples=8)
+    run_machine(
+        lambda: Streams(wire, lambda stack: Backend(kind, request, stack)), examples=6, steps=50
+    )
