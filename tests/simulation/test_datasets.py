@@ -1,0 +1,252 @@
+"""Data sets whose processing outlasts its lock: each is done once, by one message at a time.
+
+What is simulated: messages of one session that come twice, out of turn or under another id; locks
+that are lost while a message is at work, so that it comes again; processing that takes longer than
+a function may run, which is then killed in the middle; claims that take long to be read or written;
+and a clock of the claims that is minutes away from that of the instances and is set back and
+forward. What must hold:
+
+- two messages are never at the same work at once, whatever they take for the time;
+- each work is done, or its messages are used up, and it is written down as done once;
+- once the world is calm, nothing is left in the queue.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import pytest
+
+from shared.adapters.claims_memory import MemoryClaims
+from shared.messaging.claims import Claim
+from shared.messaging.errors import ClaimTaken
+from shared.messaging.flows import process_dataset
+from shared.messaging.model import Message, Order, Result
+from shared.messaging.processing import Work, decode_work, processing_message
+from tests.builders import NOW
+from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
+from tests.simulation.seeds import seeds
+
+FUNCTION_TIMEOUT = timedelta(minutes=5)
+LOCK = timedelta(minutes=1)
+"""A message that is at work comes again after so long, where its lock could not be renewed."""
+LOST_LOCK_RATE = 0.2
+DELIVERIES_MAX = 10
+SLOW_RATE = 0.5
+PROCESSING_SECONDS_MAX = 480
+"""More than a function may run."""
+STORAGE_SLOW_RATE = 0.1
+STORAGE_SECONDS_MAX = 200
+SKEW = timedelta(minutes=7)
+CLOCK_STEP = timedelta(minutes=10)
+STEP_SECONDS = 10
+HOSTILE, CALM = timedelta(hours=3), timedelta(hours=6)
+WORKS = [Work(f"set-{n}", "2026-03-01", NOW, NOW + timedelta(days=1)) for n in range(12)]
+MESSAGES = 4
+"""Of each work, all of them under ids of their own, as if duplicate detection had forgotten."""
+BETWEEN_WORKS, BETWEEN_MESSAGES = timedelta(minutes=10), timedelta(minutes=7)
+
+
+@dataclass(eq=False)
+class Queued:
+    """A message in the queue. Its number stays the same however often it is delivered."""
+
+    number: str
+    message: Message
+    due: datetime
+    deliveries: int = 0
+    at_work: int = 0
+
+
+class Claims(MemoryClaims):
+    """The memory twin with a pause before and after each call, some of them long."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.claims_now)
+        self.world = world
+        self.local_now = world.local_now
+
+    async def take(self, work: Work, holder: str) -> Claim:
+        await self.world.storage_call()
+        claim = await super().take(work, holder)
+        await self.world.storage_call()
+        return claim
+
+    async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
+        await self.world.storage_call()
+        changed = await super().change(claim, holder, done=done)
+        self.world.done[changed.work.message_id] += done
+        await self.world.storage_call()
+        return changed
+
+
+class World:
+    """A queue with duplicate detection, instances of the app, and the claims."""
+
+    def __init__(self, seed: int, fault_rate: float, *, slow: bool) -> None:
+        self.now, self.ahead, self.slow = NOW, timedelta(0), slow
+        self.scheduler = Scheduler(seed, fault_rate, lambda: self.now)
+        self.random = self.scheduler.random
+        self.claims = Claims(self)
+        self.queue: list[Queued] = []
+        self.used_up: Counter[str] = Counter()
+        self.done: Counter[str] = Counter()
+        self.at_work: dict[str, Counter[str]] = {work.message_id: Counter() for work in WORKS}
+        self.together: list[str] = []
+        self.killed = self.locks_lost = 0
+        self._ids: set[str | None] = set()
+        for place, work in enumerate(WORKS):
+            for number in range(MESSAGES):
+                due = NOW + place * BETWEEN_WORKS + self.random.random() * BETWEEN_MESSAGES
+                self._enqueue(processing_message(work, f"{work.message_id}-{number}", due))
+
+    # --- clocks ---
+
+    def claims_now(self) -> datetime:
+        return self.now + self.ahead
+
+    def local_now(self) -> datetime:
+        """The clock of an instance: what no flow may go by."""
+        skew = self.random.choice([-SKEW, SKEW]) if self.slow else timedelta(0)
+        return self.claims_now() + skew
+
+    # --- what the flow asks for ---
+
+    async def storage_call(self) -> None:
+        await pause()
+        if self.slow and self.random.random() < STORAGE_SLOW_RATE:
+            await self._sleep(STORAGE_SECONDS_MAX)
+
+    async def send(self, messages: Sequence[Message], _order: Order = Order.KEPT) -> Result:
+        await pause()
+        for message in messages:
+            self._enqueue(message)
+        await pause()
+        return Result(len(messages), 1, 0, 0, 0, ())
+
+    async def process(self, work: Work, holder: str) -> None:
+        with self._noted(work, holder):
+            await pause()
+            if self.slow and self.random.random() < SLOW_RATE:
+                await self._sleep(PROCESSING_SECONDS_MAX)
+
+    @contextmanager
+    def _noted(self, work: Work, holder: str) -> Iterator[None]:
+        at_work = self.at_work[work.message_id]
+        at_work[holder] += 1
+        if len(+at_work) > 1:  # noted, for the flow would survive an error
+            self.together.append(work.message_id)
+        try:
+            yield
+        finally:
+            at_work[holder] -= 1
+
+    async def _sleep(self, seconds_max: float) -> None:
+        seconds = self.random.uniform(0, seconds_max)
+        await sleep_until(self.now + timedelta(seconds=seconds))
+
+    # --- the queue and the host ---
+
+    def _enqueue(self, message: Message) -> None:
+        if message.message_id not in self._ids:
+            self._ids.add(message.message_id)
+            due = message.scheduled_at or self.now
+            self.queue.append(Queued(str(len(self._ids)), message, due))
+
+    def deliver(self) -> None:
+        ready = [each for each in self.queue if each.due <= self.now and not each.at_work]
+        if not ready:
+            return
+        queued = self.random.choice(ready)
+        queued.deliveries += 1
+        queued.at_work += 1
+        lost = self.slow and self.random.random() < LOST_LOCK_RATE
+        self.locks_lost += lost
+        if lost:  # it comes again while it is still at work
+            queued.at_work -= 1
+            queued.due = self.now + LOCK
+        dies_at = self.now + FUNCTION_TIMEOUT
+
+        def ended(_result: object, error: BaseException | None) -> None:
+            assert isinstance(error, None | Crash | Outage | ClaimTaken), error
+            self.killed += isinstance(error, Crash) and self.now >= dies_at
+            queued.at_work -= not lost
+            self._settle(queued, failed=error is not None, lost=lost)
+
+        assert isinstance(queued.message.body, bytes)
+        work = decode_work(queued.message.body)
+        recompute = Recompute(self, queued.number)
+        flow = process_dataset.run(work, queued.number, self.claims, recompute, self)
+        self.scheduler.start(flow, ended, dies_at=dies_at)
+
+    def _settle(self, queued: Queued, *, failed: bool, lost: bool) -> None:
+        """Completed, or given back; who has lost the lock can do neither."""
+        if queued not in self.queue or lost:
+            return
+        if not failed:
+            self.queue.remove(queued)
+        elif queued.deliveries >= DELIVERIES_MAX:
+            self.queue.remove(queued)
+            assert isinstance(queued.message.body, bytes)
+            self.used_up[decode_work(queued.message.body).message_id] += 1
+
+    # --- the passing of time ---
+
+    def run(self, lasts: timedelta) -> None:
+        end = self.now + lasts
+        while self.now < end:
+            self.now += timedelta(seconds=STEP_SECONDS)
+            if self.slow and self.random.random() < 0.01:
+                self.ahead = self.random.choice([-CLOCK_STEP, timedelta(0)])
+            self.deliver()
+            for _ in range(3):
+                self.scheduler.step()
+
+    def calm(self) -> None:
+        self.scheduler.fault_rate, self.slow = 0, False
+        self.run(CALM)
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """Processes for a message, so that it is known who is at work."""
+
+    world: World
+    holder: str
+
+    async def run(self, work: Work) -> None:
+        await self.world.process(work, self.holder)
+
+
+def check_seed(seed: int) -> None:
+    world = World(seed, (0.0, 0.05)[seed % 2], slow=seed % 4 >= 1)
+    world.run(HOSTILE)
+    world.calm()
+    check(world, seed)
+
+
+def check(world: World, seed: int) -> None:
+    assert not world.together, f"seed {seed}: two messages were at {world.together} at once"
+    assert not world.queue, f"seed {seed}: {world.queue}"
+    for work in WORKS:
+        name = work.message_id
+        assert world.done[name] == 1 or world.used_up[name], f"seed {seed}: {name}, {world.done}"
+        assert world.done[name] <= 1, f"seed {seed}: {name} was done more than once"
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+def test_each_data_set_is_done_once_and_by_one_message_at_a_time(seed: int) -> None:
+    check_seed(seed)
+
+
+def test_the_slowness_does_strike() -> None:
+    """Functions that are killed, and locks that are lost, while a data set is processed."""
+    worlds = [World(seed, 0, slow=True) for seed in range(10)]
+    for world in worlds:
+        world.run(HOSTILE)
+    assert sum(world.killed for world in worlds) > 5
+    assert sum(world.locks_lost for world in worlds) > 5
