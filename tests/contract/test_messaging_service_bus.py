@@ -76,12 +76,13 @@ def received(
     return found
 
 
-def stored(bus: AmqpStandIn, path: str) -> list[ProtonMessage]:
+def stored(bus: AmqpStandIn, path: str) -> list[Any]:
     """All that the broker holds, taken out by a call: a receiver that is slow can lose messages of
     its own, and what is tested is the sender."""
-    found, store = [], bus.namespace.store(path)
+    found: list[Any] = []
+    store = bus.namespace.store(path)
     while (message := store.receive_and_delete(now())) is not None:
-        decoded = ProtonMessage()
+        decoded: Any = ProtonMessage()
         decoded.decode(message.content.payload)
         found.append(decoded)
     return found
