@@ -258,7 +258,7 @@ def test_a_storm_poisons_messages_and_harms_nothing_for_good(seed: int) -> None:
 def test_the_slowness_does_strike() -> None:
     """Each kind of slowness leads to what it is there for."""
     plan, storage, clocks = (
-        [hostile(seed, by_hand=False, slow=slow) for seed in range(6)]
+        [hostile(seed, by_hand=False, slow=slow) for seed in range(12)]
         for slow in (ARM, STORAGE, CLOCKS)
     )
     assert sum(world.control.timed_out for world in plan) > 5
