@@ -27,8 +27,10 @@ NAMES = (
     "ingestion_sql",
     "ingestion_trigger",
     "ingestion_checkpoints",
+    "ingestion_slow_failures",
     "autoscaling",
     "nightly",
+    "datasets",
     "sending",
 )
 """Modules test_<name> beside this one, each with a function ``check_seed``."""

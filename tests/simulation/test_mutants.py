@@ -65,8 +65,8 @@ MUTANTS = [
     Mutant(
         "ingestion",
         "flows.outbox.Leases._is_leased",
-        "-self.lease < stored.waited < self.lease",
-        "False",
+        "return -self.lease < stored.waited < self.lease",
+        "return False",
     ),
     Mutant("ingestion_trigger", "flows.tail._is_at_work", "abs(idle_for) < IDLE", "False"),
     Mutant("ingestion_slow_failures", "flows.ingest.Calls.beat", "await self._tell()", "pass"),
@@ -172,7 +172,55 @@ def nightly(function: str, old: str, new: str) -> Mutant:
     return Mutant("nightly", function, old, new, "shared.nightly")
 
 
+def scaling(function: str, old: str, new: str, first_seed: int) -> Mutant:
+    return Mutant("autoscaling", function, old, new, "shared.autoscaling", first_seed)
+
+
+LOCAL = "store.local_now()"
+"""The clock of the instance, which is wrong by minutes."""
+
 MUTANTS += [
+    # --- whose clock counts, and what is left of the time before it was set back
+    scaling("flows.scaling_logic._attempt", "now = snapshot.read_at", f"now = {LOCAL}", 4),
+    scaling("flows.reconciler.reconcile_one", "snapshot.read_at, timing", f"{LOCAL}, timing", 4),
+    scaling(
+        "flows.scaler._settle",
+        "snapshot.state.desired, snapshot.read_at",
+        f"snapshot.state.desired, {LOCAL}",
+        4,
+    ),
+    scaling("advance.advance_all", "as_of(state, now)", "state", 88),
+    scaling("clock.as_of", "history.samples[-1].time > latest", "False", 4),
+    scaling("clock.as_of", "desired is not None and", "False and", 358),
+    # --- a plan that is slower than its time-out, messages that are late
+    scaling("actions._superseded", "(*earlier, previous.target)", "()", 121),
+    scaling("actions.confirm", "changed_at=now", "changed_at=desired.requested_at", 1),
+    scaling("actions._overdue", "now < _resend_at(desired, timing)", "False", 1),
+    scaling(
+        "samples.merge",
+        "return Merged(state, MergeOutcome.STALE)",
+        "raise BadMessage(name)",
+        3,
+    ),
+    # --- data sets whose processing outlasts its lock
+    Mutant(
+        "datasets",
+        "claims.judge",
+        "claim.taken_at < lease",
+        "claim.taken_at < lease / 3",
+        "shared.messaging",
+    ),
+    Mutant("datasets", "claims.judge", "if claim.holder == holder", "if False", "shared.messaging"),
+]
+
+MUTANTS += [
+    nightly("runs.started", "now + policy.lease", "now + policy.lease / 3"),
+    nightly("runs.submitted_again", "now + policy.lease", "now + policy.lease / 5"),
+    nightly(
+        "flows.settle.Settler._advance",
+        "ledger.now, day.latest",
+        "self.store.local_now(), day.latest",
+    ),
     nightly("runs._of_open", "run.lease_until and now < run.lease_until", "False"),
     nightly("runs.unanswered", "lease_until=now + delay", "state=RunState.FAILED"),
     nightly("runs._stopped", "state=RunState.STOPPING", "state=RunState.FAILED"),

@@ -94,7 +94,7 @@ def test_an_order_of_the_future_is_sent_again_and_given_up_no_later_than_others(
 
 def test_a_new_sample_of_the_capacity_counts_though_one_of_before_seems_newer() -> None:
     """Or the app would decide for as long on a capacity that is not there any more."""
-    found = resource(policy=lambda _: None)
+    found = resource()
     seen = Metric("plan-1", CAPACITY_METRIC, sample(5, 1))
     for new in (
         advance(found, written_before(), seen, NOW).state,
