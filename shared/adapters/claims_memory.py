@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from itertools import count
 
 from shared.messaging.claims import Claim
 from shared.messaging.entities import QueueFacts
@@ -13,27 +14,41 @@ from shared.messaging.processing import Work
 
 
 class MemoryClaims:
-    """Claims by data set and period, with a version that grows at each change."""
+    """Claims by data set and turn. No two writes have the same version, as with ETags."""
+
+    _versions = count()
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._claims: dict[tuple[str, str], Claim] = {}
 
     async def take(self, work: Work, holder: str) -> Claim:
-        now = self._now()
-        found = self._claims.setdefault(_key(work), Claim(work, holder, now, now, version=0))
-        return replace(found, seen_at=now)
+        found, now = self._claims.get(_key(work)), self._now()
+        if found is None:
+            return self._write(Claim(work, holder, now, now))
+        return replace(found, work=work, seen_at=now)
 
     async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
-        if self._claims[_key(claim.work)].version != claim.version:
+        found = self._claims.get(_key(claim.work))
+        if found is None or found.version != claim.version:
             raise ClaimTaken(f"{claim.work.message_id}: somebody else was faster")
         now = self._now()
         taken_at, done_at = (claim.taken_at, now) if done else (now, None)
-        changed = Claim(claim.work, holder, taken_at, now, done_at, claim.version + 1)
-        self._claims[_key(claim.work)] = changed
-        return changed
+        return self._write(Claim(claim.work, holder, taken_at, now, done_at))
 
     async def close(self) -> None: ...
+
+    def delete(self, work: Work) -> None:
+        """What a person does to the table by hand."""
+        self._claims.pop(_key(work), None)
+
+    def knows(self, work: Work) -> bool:
+        return _key(work) in self._claims
+
+    def _write(self, claim: Claim) -> Claim:
+        written = replace(claim, version=next(self._versions))
+        self._claims[_key(claim.work)] = written
+        return written
 
 
 class RecordingRecompute:

@@ -62,7 +62,7 @@ class TableClaims:
         return row, server_time()
 
     async def _write(self, claim: Claim, version: str | None) -> Claim:
-        return replace(claim, version=await self._table.put(_row(claim), version))
+        return replace(claim, version=await self._table.put_marked(_row(claim), version))
 
 
 def _keys(work: Work) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from itertools import count
 
 from shared.news import News
 from shared.nightly.errors import InputUnreadable, JobRefused, JobUnavailable, RunTaken
@@ -22,12 +23,14 @@ from shared.nightly.model import (
 
 
 class MemoryRunStore:
-    """Demands and runs by data set and date, with a version that grows at each change."""
+    """Demands and runs by data set and date. No two writes have the same version, as with ETags."""
+
+    _versions = count()
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._demands: dict[tuple[str, date], Demand] = {}
-        self._runs: dict[tuple[str, date], list[Run]] = defaultdict(list)
+        self._runs: dict[tuple[str, date], dict[int, Run]] = defaultdict(dict)
 
     async def read(self, dataset: str) -> Ledger:
         keys = {key for key in (*self._demands, *self._runs) if key[0] == dataset}
@@ -42,18 +45,15 @@ class MemoryRunStore:
         return True
 
     async def insert(self, run: Run) -> Run:
-        runs = self._runs[run.dataset, run.date]
-        if run.number <= len(runs):
+        if run.number in self._runs.get((run.dataset, run.date), {}):
             raise RunTaken(f"{run.dataset} {run.date}: run {run.number} was started elsewhere")
-        runs.append(replace(run, version=0))
-        return runs[-1]
+        return self._write(run)
 
     async def replace(self, run: Run) -> Run:
-        runs = self._runs[run.dataset, run.date]
-        if run.number > len(runs) or runs[run.number - 1].version != run.version:
+        found = self._runs.get((run.dataset, run.date), {}).get(run.number)
+        if found is None or found.version != run.version:
             raise RunTaken(f"{run.dataset} {run.date}: run {run.number} was changed elsewhere")
-        runs[run.number - 1] = replace(run, version=run.version + 1)
-        return runs[run.number - 1]
+        return self._write(run)
 
     async def forget(self, dataset: str, day: date) -> None:
         self._demands.pop((dataset, day), None)
@@ -63,10 +63,15 @@ class MemoryRunStore:
 
     def runs(self, dataset: str, day: date) -> list[Run]:
         """All of a date, first to last."""
-        return list(self._runs[dataset, day])
+        return [run for _, run in sorted(self._runs.get((dataset, day), {}).items())]
+
+    def _write(self, run: Run) -> Run:
+        written = replace(run, version=next(self._versions))
+        self._runs[run.dataset, run.date][run.number] = written
+        return written
 
     def _latest(self, key: tuple[str, date]) -> Run | None:
-        runs = self._runs.get(key)
+        runs = self.runs(*key)
         return runs[-1] if runs else None
 
 

@@ -7,7 +7,6 @@ who deletes a date's rows has it recomputed by the next night that finds data fo
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import date, datetime
@@ -32,11 +31,7 @@ NOT_WRITTEN = ("dataset", "date", "version")
 
 @redacting
 class TableRunStore:
-    """See RunStore. ``Run.version`` is the row's ETag.
-
-    Each write carries a mark of its own: after a lost reply the client repeats a request, is told
-    that the row is there or has changed, and finds by the mark that it was its own doing.
-    """
+    """See RunStore. ``Run.version`` is the row's ETag."""
 
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)
@@ -67,7 +62,7 @@ class TableRunStore:
             if standing and _is_met(standing, demand):
                 return False
             try:
-                await self._table.put(row, standing and str(standing.metadata["etag"]))
+                await self._table.put_marked(row, standing and str(standing.metadata["etag"]))
             except RowConflict:  # asked for, or deleted, in between
                 continue
             return True
@@ -87,15 +82,11 @@ class TableRunStore:
         await self._table.close()
 
     async def _written(self, run: Run, version: str | None) -> Run:
-        row = {**_row(run), "mark": uuid.uuid4().hex}
         try:
-            return replace(run, version=await self._table.put(row, version))
+            return replace(run, version=await self._table.put_marked(_row(run), version))
         except RowConflict as error:
-            standing = await self._table.get(row["PartitionKey"], row["RowKey"])
-            if standing is None or standing.get("mark") != row["mark"]:
-                message = f"{run.dataset} {run.date}: run {run.number} is another's"
-                raise RunTaken(message) from error
-            return replace(run, version=str(standing.metadata["etag"]))
+            message = f"{run.dataset} {run.date}: run {run.number} is another's"
+            raise RunTaken(message) from error
 
 
 def _with_row(days: Mapping[date, Day], dataset: str, row: Any) -> Day:

@@ -50,7 +50,7 @@ class TableMemories:
 
     async def _put(self, row: dict[str, Any], version: str | None) -> None:
         try:
-            await self._table.put(row, version)
+            await self._table.put_marked(row, version)
         except RowConflict as error:
             raise Forgotten(row["kind"], row["subject"]) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from shared.redaction import redacting
 TRANSACTION_ROWS_MAX = 100
 PAGE_ROWS_MAX = 1000
 RANGE = "PartitionKey eq @partition and RowKey ge @start and RowKey lt @end"
+MARK = "mark"
 CONFLICTS = (404, 409, 412)
 """Row gone, row there already, row changed: each means that what was read is out of date."""
 
@@ -94,6 +96,18 @@ class Table:
                 raise RowConflict(row["RowKey"]) from error
             raise
         return str(answer["etag"])
+
+    async def put_marked(self, row: Row, version: str | None) -> str:
+        """The same with a mark of its own in the row: a client that has lost a reply repeats the
+        request, is told of a conflict, and knows by the mark that it was its own doing."""
+        marked = {**row, MARK: uuid.uuid4().hex}
+        try:
+            return await self.put(marked, version)
+        except RowConflict:
+            standing = await self.get(row["PartitionKey"], row["RowKey"])
+            if standing is None or standing.get(MARK) != marked[MARK]:
+                raise
+            return str(standing.metadata["etag"])
 
     async def overwrite(self, row: Row) -> None:
         """Write a row, whatever stood there before."""

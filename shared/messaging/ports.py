@@ -48,11 +48,17 @@ class ClaimStore(Protocol):
     """Remembers who processes which data set for which period. Its clock is the one that counts."""
 
     async def take(self, work: Work, holder: str) -> Claim:
-        """Insert a claim where there is none; answers the one that stands, own or another's."""
+        """Insert a claim where there is none; answers the one that stands, own or another's.
+
+        Data set and turn name a claim. The one answered carries the work that was asked for.
+        """
         ...
 
     async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
-        """Write the claim anew, taken or done now. Raises ClaimTaken where it has changed."""
+        """Write the claim anew, taken or done now.
+
+        Raises ClaimTaken where it has changed or was deleted since it was read.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -18,7 +18,8 @@ class RunStore(Protocol):
         ...
 
     async def ask(self, dataset: str, demand: Demand) -> bool:
-        """Write the demand down unless one for as much data stands; answers whether it did.
+        """Write the demand down unless one for as much data stands; answers whether it did, also
+        where the reply to the write was lost and the write was repeated.
 
         Raises RunTaken where others change the demand all the time.
         """
@@ -29,7 +30,10 @@ class RunStore(Protocol):
         ...
 
     async def replace(self, run: Run) -> Run:
-        """The run with its new version. Raises RunTaken where it has changed since it was read."""
+        """The run with its new version.
+
+        Raises RunTaken where it has changed, or was forgotten, since it was read.
+        """
         ...
 
     async def forget(self, dataset: str, day: date) -> None:

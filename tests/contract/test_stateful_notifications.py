@@ -1,0 +1,113 @@
+"""Random calls on what was told, in memory and in Azure Tables: the answers are the same."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, invariant, rule
+
+from local.azurite import Azurite
+from shared.adapters import notifications_table
+from shared.adapters.notifications_memory import MemoryMemories
+from shared.adapters.notifications_table import TableMemories
+from shared.connections import StorageConnection
+from shared.news import Kind, News
+from shared.notifications.ports import Forgotten, Look, Memories, Remembered
+from shared.notifications.telling import Key, Memory, Telling
+from tests.builders import NOW, ago
+from tests.contract.stateful_faults import (
+    FAULTS,
+    HOSTILE,
+    MOSTLY_NOT,
+    Both,
+    Fault,
+    Network,
+    SideBySide,
+    run_machine,
+    texts,
+)
+
+TIMES = st.sampled_from((NOW, ago(3600), ago(0.123456), ago(-86400)))
+SUBJECTS = st.sampled_from(("plan-1", "plan-1", *HOSTILE))
+keys = st.tuples(st.sampled_from((str(Kind.SOURCE_STALE), str(Kind.SOURCE_STALE), "a|b")), SUBJECTS)
+short_ids = st.integers(0, 2**32 - 1).map(lambda number: f"{number:08x}")
+memories = st.builds(
+    Memory,
+    st.one_of(st.just(()), st.lists(short_ids, max_size=3).map(tuple)),
+    st.none() | TIMES,
+    st.none() | TIMES,
+    st.none() | TIMES,
+)
+
+
+def shown(known: Remembered) -> Any:
+    """All but the versions, which are the store's own."""
+    told = {key: replace(memory, version=None) for key, memory in known.memories.items()}
+    return told, known.read_at, {name: look.until for name, look in known.looks.items()}
+
+
+class MemoriesMachine(SideBySide):
+    errors = conflicts = (Forgotten,)
+    seen = Bundle("seen")
+
+    def __init__(self, runner: asyncio.Runner, network: Network, connection: StorageConnection):
+        super().__init__(runner, network)
+        self.twin = MemoryMemories(lambda: network.now)
+        with patch.object(notifications_table, "TABLE_NAME", f"N{uuid.uuid4().hex}"):
+            self.real = TableMemories(connection)
+        self.run(self.real._table.create)
+
+    def teardown(self) -> None:
+        self.run(self.real.close)
+
+    @rule(target=seen)
+    def read(self) -> Both | None:
+        return self.both(self.twin.read, self.real.read, shown=shown)
+
+    @rule(seen=seen, key=keys, memory=memories, headline=texts, fault=FAULTS, raced=MOSTLY_NOT)
+    def remember(
+        self, seen: Both, key: Key, memory: Memory, headline: str, fault: Fault, raced: bool
+    ) -> None:
+        def told(store: Memories, known: Remembered, headline: str) -> Any:
+            version = known.memories[key].version if key in known.memories else None
+            news = News("1", key[0], key[1], NOW, headline)
+            telling = Telling(key, news, replace(memory, version=version))
+            return lambda: store.remember(telling)
+
+        first = told(self.twin, seen.twin, "other"), told(self.real, seen.real, "other")
+        self.both(
+            told(self.twin, seen.twin, headline),
+            told(self.real, seen.real, headline),
+            fault=fault,
+            knows_own=True,
+            first=first if raced else None,
+        )
+
+    @rule(seen=seen, source=SUBJECTS, until=TIMES, fault=FAULTS, raced=MOSTLY_NOT)
+    def looked(self, seen: Both, source: str, until: Any, fault: Fault, raced: bool) -> None:
+        def through(store: Memories, known: Remembered) -> Any:
+            version = known.looks[source].version if source in known.looks else None
+            return lambda: store.looked(source, Look(until, version))
+
+        calls = through(self.twin, seen.twin), through(self.real, seen.real)
+        self.both(*calls, fault=fault, knows_own=True, first=calls if raced else None)
+
+    @rule(seconds=st.integers(1, 86400))
+    def time_passes(self, seconds: int) -> None:
+        self.later(seconds)
+
+    @invariant()
+    def both_remember_the_same(self) -> None:
+        self.both(self.twin.read, self.real.read, shown=shown)
+
+
+def test_memories_in_tables_answer_as_those_in_memory(azurite: Azurite) -> None:
+    network = Network()
+    connection = StorageConnection("Storage", azurite.connection_string)
+    with asyncio.Runner() as runner, network.installed():
+        run_machine(lambda: MemoriesMachine(runner, network, connection), examples=8)
