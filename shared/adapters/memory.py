@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import count
 
 from shared.adapters.state_changes import OVERRIDE_ROW, changed_rows, with_rows
-from shared.autoscaling.errors import ReadFailed, StateConflict
+from shared.autoscaling.errors import CapacityRefused, ReadFailed, StateConflict
 from shared.autoscaling.model import (
+    CAPACITY_SANE_MAX,
     CapacityTarget,
     EntryKind,
     LogEntry,
@@ -22,16 +24,22 @@ from shared.autoscaling.model import (
 from shared.autoscaling.ports import CapacityControl, Snapshot
 
 Clock = Callable[[], datetime]
+LogKey = tuple[datetime, int, bool, str]
 
 
 class MemoryStateStore:
-    """Rows with versions, as a table has them: a commit that comes too late is refused whole."""
+    """Rows with versions, as a table has them: a commit that comes too late is refused whole.
+
+    No two writes have the same version, as with ETags; a row that is not there has none.
+    """
+
+    _new_versions = count(1)
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._states: dict[str, ScalingState] = {}
         self._versions: dict[tuple[str, str], int] = {}
-        self._log: dict[str, dict[tuple[datetime, str], LogEntry]] = defaultdict(dict)
+        self._log: dict[str, dict[LogKey, LogEntry]] = defaultdict(dict)
 
     async def load(self, resource_name: str) -> Snapshot:
         state = self._states.get(resource_name, ScalingState())
@@ -43,16 +51,11 @@ class MemoryStateStore:
     ) -> None:
         name = snapshot.resource_name
         rows = dict(changed_rows(snapshot.state, state))
-        if any(
-            self._versions.get((name, row)) != snapshot.version.get((name, row)) for row in rows
-        ):
-            raise StateConflict(f"{name}: changed since it was read")
-        if any((e.time, e.entry_id) in self._log[name] for e in entries):
-            raise StateConflict(f"{name}: this decision is logged already")
+        self._check(snapshot, rows, entries)
         kept = self._states.get(name, ScalingState())
         self._states[name] = with_rows(kept, state, set(rows))
         for row in rows:
-            self._versions[name, row] = self._versions.get((name, row), 0) + 1
+            self._versions[name, row] = next(self._new_versions)
         for entry in entries:
             self._write(entry)
 
@@ -60,17 +63,28 @@ class MemoryStateStore:
         self, snapshot: Snapshot, override: Override | None, entry: LogEntry
     ) -> None:
         name = snapshot.resource_name
-        row = (name, OVERRIDE_ROW)
-        if self._versions.get(row) != snapshot.version.get(row):
-            raise StateConflict(f"{name}: overridden by somebody else since it was read")
-        self.override(name, override)
+        stood = (name, OVERRIDE_ROW) in snapshot.version
+        writes = override is not None or stood
+        self._check(snapshot, [OVERRIDE_ROW] if writes else [], [entry])
+        if writes:
+            self.override(name, override)
         self._write(entry)
 
     async def record(self, entry: LogEntry) -> None:
         self._write(entry)
 
+    def _check(self, snapshot: Snapshot, rows: Iterable[str], entries: Sequence[LogEntry]) -> None:
+        name = snapshot.resource_name
+        keys = [(name, row) for row in rows]
+        if any(self._versions.get(key) != snapshot.version.get(key) for key in keys):
+            raise StateConflict(f"{name}: changed since it was read")
+        if any(_log_key(entry) in self._log[name] for entry in entries):
+            raise StateConflict(f"{name}: this line is in the log already")
+
     def _write(self, entry: LogEntry) -> None:
-        self._log[entry.resource_name][entry.time, entry.entry_id] = entry
+        lines = self._log[entry.resource_name]
+        lines.pop(_log_key(entry), None)  # what is written anew counts as the last one written
+        lines[_log_key(entry)] = entry
 
     async def log(
         self, resource_name: str, limit: int = 50, since: datetime | None = None
@@ -93,8 +107,14 @@ class MemoryStateStore:
         """What a person does to the table by hand."""
         state = self._states.get(resource_name, ScalingState())
         self._states[resource_name] = replace(state, override=override)
-        row = (resource_name, OVERRIDE_ROW)
-        self._versions[row] = self._versions.get(row, 0) + 1
+        self._versions.pop((resource_name, OVERRIDE_ROW), None)
+        if override is not None:
+            self._versions[resource_name, OVERRIDE_ROW] = next(self._new_versions)
+
+
+def _log_key(entry: LogEntry) -> LogKey:
+    """What tells two entries apart."""
+    return entry.time, entry.epoch or 0, entry.kind is EntryKind.DECISION, entry.entry_id
 
 
 def _newest_first(entry: LogEntry) -> tuple[float, int, bool]:
@@ -103,21 +123,32 @@ def _newest_first(entry: LogEntry) -> tuple[float, int, bool]:
 
 
 class MemoryCapacityControl:
-    """Capacities in a dictionary; ``changes`` remembers every change that was ordered."""
+    """Capacities by the plan's name; ``changes`` remembers every change that was ordered."""
 
-    def __init__(self, clock: Clock, capacities: Mapping[str, int]) -> None:
+    def __init__(
+        self, clock: Clock, capacities: Mapping[str, int], maximum: int = CAPACITY_SANE_MAX
+    ) -> None:
         self._clock = clock
+        self._maximum = maximum
         self.capacities = dict(capacities)
         self.changes: list[tuple[str, int]] = []
 
     async def read(self, target: CapacityTarget) -> MetricValue:
+        self._check(target)
         return MetricValue(self._clock(), float(self.capacities[target.name]))
 
     async def change(self, target: CapacityTarget, capacity: int) -> None:
+        self._check(target)
+        if not 1 <= capacity <= self._maximum:
+            raise CapacityRefused(f"plan {target.name}: {capacity} is not 1 to {self._maximum}")
         self.changes.append((target.name, capacity))
         self.capacities[target.name] = capacity
 
     async def close(self) -> None: ...
+
+    def _check(self, target: CapacityTarget) -> None:
+        if target.name not in self.capacities:
+            raise CapacityRefused(f"plan {target.name} does not exist")
 
 
 class MemoryReader:

@@ -595,7 +595,10 @@ class EntryKind(StrEnum):
 @quick
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One line of the decision log. ``entry_id`` makes writing it twice write it once."""
+    """One line of the decision log.
+
+    ``entry_id`` makes writing it twice write it once, at one time and epoch.
+    """
 
     resource_name: str
     time: datetime

@@ -46,7 +46,9 @@ class StateStore(Protocol):
     ) -> None:
         """Write what differs from the snapshot, and the entries: all of it or nothing.
 
-        Raises StateConflict where a row that it writes has changed since the snapshot.
+        Raises StateConflict where a row that it writes has changed since the snapshot, or one of
+        the entries is in the log already. That may be this commit's own doing, where the reply to
+        it was lost and the client repeated it: whoever reads again sees it done.
         """
         ...
 
@@ -55,7 +57,8 @@ class StateStore(Protocol):
     ) -> None:
         """Replace a person's word, or take it back with None, and write the entry: both or none.
 
-        Raises StateConflict where the override has changed since the snapshot.
+        Raises StateConflict as ``commit`` does. Where the snapshot has no override, None writes
+        the entry alone: a word that came in meanwhile counts as said after it.
         """
         ...
 
@@ -68,6 +71,8 @@ class StateStore(Protocol):
     ) -> list[LogEntry]:
         """The newest entries, newest first; none from before ``since``.
 
+        Of entries of one time, epoch and rank the last one written comes first; where the limit
+        cuts between them, any of them are answered.
         A row that cannot be read is an entry of the kind ``unreadable``, which says why.
         """
         ...
@@ -83,7 +88,11 @@ class MetricReader(Protocol):
     """Reads metric sources."""
 
     async def read(self, source: MetricSource) -> MetricValue:
-        """The source's value now, with the source's own time. Raises ReadFailed."""
+        """The source's value now, with the source's own time.
+
+        Raises ReadFailed where the source is not there or has no value, for a plan's capacity what
+        CapacityControl raises, and the client's own error where the service does not answer.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -93,11 +102,19 @@ class CapacityControl(Protocol):
     """Reads and changes the capacity of a target."""
 
     async def read(self, target: CapacityTarget) -> MetricValue:
-        """The capacity that the target is set to. Raises CapacityDelayed or CapacityRefused."""
+        """The capacity that the target is set to.
+
+        Raises CapacityRefused where there is no such target, or the identity may not read it, and
+        CapacityDelayed where it cannot be asked now.
+        """
         ...
 
     async def change(self, target: CapacityTarget, capacity: int) -> None:
-        """Set the capacity and wait until that is done. Raises CapacityDelayed, CapacityRefused."""
+        """Set the capacity and wait until that is done.
+
+        Raises CapacityRefused where nothing was changed and asking again would not help: no such
+        target, a capacity that it cannot have, no permission. Raises CapacityDelayed otherwise.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -60,7 +60,7 @@ class Sent:
     def __init__(self) -> None:
         self.messages: list[tuple[str | None, datetime | None]] = []
 
-    async def send(self, messages: Sequence[Message], order: Order = Order.KEPT) -> Result:
+    async def send(self, messages: Sequence[Message], _order: Order = Order.KEPT) -> Result:
         self.messages += [(m.message_id, m.scheduled_at) for m in messages]
         return Result(len(messages), 1, 0, 0, 0, ())
 
@@ -149,7 +149,7 @@ class ClaimsMachine(SideBySide):
 
     @invariant()
     def both_remember_the_same(self) -> None:
-        work = self.touched
+        work, self.touched = self.touched, None
         if work is not None and self.twin.knows(work):
             self.both(
                 lambda: self.twin.take(work, "looks"),

@@ -1,0 +1,159 @@
+"""Random calls on the capacity in memory and on that in Azure Resource Manager's stand-in."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, rule
+
+from local.stand_ins import arm_errors
+from local.stand_ins.arm import ArmStandIn
+from local.stand_ins.loopback_server import Fault as HttpFault
+from local.stand_ins.plans import P1V3, Plan, PlanId
+from shared import settings
+from shared.adapters.app_service import AppServiceControl
+from shared.adapters.memory import MemoryCapacityControl
+from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
+from shared.autoscaling.model import AppServicePlan
+from tests.builders import plan
+from tests.contract.stateful_faults import FAULTS, Answer, Fault, Network, SideBySide, run_machine
+
+PLANS = ("plan-1", "plan-2")
+NAMES = st.sampled_from((*PLANS, *PLANS, "plan", "plan-1 2"))
+CAPACITIES = st.sampled_from((1, 2, 5, 30, 31, 0, -1, 10**6))
+CAPACITY_MAX = 30
+PUT = frozenset({"PUT"})
+
+
+def plan_id(name: str) -> PlanId:
+    target = plan(name)
+    return PlanId(target.subscription_id, target.resource_group, target.name)
+
+
+def on_put(fault: HttpFault) -> HttpFault:
+    return HttpFault(fault.reply, methods=PUT)
+
+
+REFUSALS = st.sampled_from(
+    (
+        (on_put(arm_errors.FORBIDDEN), CapacityRefused, False),
+        (arm_errors.ANOTHER_OPERATION, CapacityDelayed, False),
+        (arm_errors.NO_INSTANCES, CapacityDelayed, False),
+        (on_put(arm_errors.throttled(17)), CapacityDelayed, False),
+        (on_put(arm_errors.SERVER_ERROR), CapacityDelayed, True),
+    )
+)
+"""What the service answers instead of obeying, the error that is due, and whether the change may
+have been made."""
+
+
+class CapacityMachine(SideBySide):
+    errors = (CapacityDelayed, CapacityRefused)
+
+    def __init__(
+        self, runner: asyncio.Runner, network: Network, arm: ArmStandIn, real: AppServiceControl
+    ) -> None:
+        super().__init__(runner, network)
+        self.twin = MemoryCapacityControl(
+            lambda: network.now, dict.fromkeys(PLANS, 2), CAPACITY_MAX
+        )
+        self.arm, self.real = arm, real
+
+    @initialize()
+    def plans_have_two_instances(self) -> None:
+        self.arm.operation_seconds = 0.0
+        for name in PLANS:
+            self.arm.set_capacity_by_hand(plan_id(name), 2)
+
+    @rule(name=NAMES)
+    def read(self, name: str) -> None:
+        target = plan(name)
+        self.both(lambda: self.twin.read(target), lambda: self.real.read(target))
+
+    @rule(name=NAMES, capacity=CAPACITIES, fault=FAULTS, seconds=st.sampled_from((0, 0, 3)))
+    def change(self, name: str, capacity: int, fault: Fault, seconds: float) -> None:
+        """An operation of three seconds is asked after three times, a second each."""
+        target = plan(name)
+        self.arm.operation_seconds = seconds
+        if fault is Fault.NONE:
+            self.both(
+                lambda: self.twin.change(target, capacity),
+                lambda: self.real.change(target, capacity),
+            )
+            return
+        self.network.arm(fault, None)
+        found = self.failing(target, capacity)
+        struck, _ = self.network.disarm()
+        if struck:
+            assert (found.error, found.value) == (CapacityDelayed, True), found
+        if fault is not Fault.TIMEOUT or not struck:
+            expected = self.run(lambda: self._answer(lambda: self.twin.change(target, capacity)))
+            assert struck or found.error is expected.error is CapacityRefused, (found, expected)
+        self.later(seconds)
+
+    @rule(name=st.sampled_from(PLANS), capacity=st.integers(1, 30), refusal=REFUSALS)
+    def change_refused(
+        self, name: str, capacity: int, refusal: tuple[HttpFault, type[Exception], bool]
+    ) -> None:
+        fault, error, maybe_done = refusal
+        self.arm.fail_next(fault)
+        found = self.failing(plan(name), capacity)
+        self.arm.stop_failing()
+        assert (found.error, found.value) == (error, maybe_done)
+
+    @rule(name=st.sampled_from(PLANS), capacity=st.integers(1, 30), then=st.integers(1, 30))
+    def somebody_else_is_changing_it(self, name: str, capacity: int, then: int) -> None:
+        """Their operation runs, so that ours is turned away; then it is done."""
+        self.arm.operation_seconds = 3600
+        other = AppServiceControl(self.real._settings)
+        self.network.arm(Fault.LOST, None)  # who waits for it would wait for an hour
+        self.run(lambda: self._answer(lambda: other.change(plan(name), capacity)))
+        self.run(other.close)
+        found = self.failing(plan(name), then)
+        assert (found.error, found.value) == (CapacityDelayed, False)
+        self.later(3600)
+        self.twin.capacities[name] = capacity
+
+    @rule(name=st.sampled_from(PLANS), capacity=st.integers(1, 30))
+    def a_person_sets_it_in_the_portal(self, name: str, capacity: int) -> None:
+        self.arm.set_capacity_by_hand(plan_id(name), capacity)
+        self.twin.capacities[name] = capacity
+
+    def failing(self, target: AppServicePlan, capacity: int) -> Answer:
+        """The error, and whether it says that the change may have been made."""
+
+        async def change() -> Answer:
+            try:
+                await self.real.change(target, capacity)
+                return Answer()
+            except (CapacityDelayed, CapacityRefused) as error:
+                return Answer(getattr(error, "maybe_done", False), type(error))
+
+        found: Answer = self.run(change)
+        return found
+
+    @invariant()
+    def both_have_the_same_capacities(self) -> None:
+        for name in PLANS:
+            assert self.arm.plan(plan_id(name)).capacity == self.twin.capacities[name]
+
+
+def test_the_capacity_of_a_plan_is_that_of_the_twin() -> None:
+    network = Network()
+    with asyncio.Runner() as runner, network.installed():
+        arm = ArmStandIn(
+            [Plan(plan_id(name), capacity=2, sku=P1V3) for name in PLANS],
+            clock=lambda: network.now,
+            retry_after_seconds=0,
+        )
+        runner.run(arm.__aenter__())
+        told = settings.load({"ArmPollingSeconds": "0.05", "ArmEndpoint": arm.base_url})
+        real = AppServiceControl(told)
+        network.per_request = timedelta(seconds=1)
+        try:
+            run_machine(lambda: CapacityMachine(runner, network, arm, real), examples=8)
+        finally:
+            runner.run(real.close())
+            runner.run(arm.__aexit__())

@@ -1,0 +1,214 @@
+"""Random queues, read in memory and through the services' clients: the answers are the same."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from datetime import timedelta
+from urllib.parse import quote
+
+from azure.core.exceptions import AzureError
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from local.azurite import Azurite
+from local.stand_ins.entities import EntityCounts
+from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
+from shared.adapters.claims_memory import MemoryQueueReader
+from shared.adapters.ingestion_memory import MemoryBreakerStore
+from shared.adapters.memory import MemoryCapacityControl, MemoryReader
+from shared.adapters.messaging_queues import ServiceBusQueueReader
+from shared.adapters.readers import AzureReader
+from shared.adapters.storage_queue import queue_service
+from shared.autoscaling import (
+    PlanCapacity,
+    ServiceBusQueue,
+    ServiceBusSubscription,
+    StorageQueue,
+)
+from shared.autoscaling.errors import CapacityRefused, ReadFailed
+from shared.autoscaling.model import Count, MetricSource
+from shared.connections import ServiceBusConnection, StorageConnection
+from shared.messaging.entities import QueueFacts
+from shared.messaging.errors import LinkFailed
+from tests.builders import plan
+from tests.contract.stateful_faults import Network, SideBySide, run_machine
+
+QUEUE_NAMES = ("jobs", "orders/new", "ü#?")
+SUBSCRIPTIONS = (("news", "all"), ("news", "ü"), ("a.b", "all"))
+QUEUES = st.sampled_from(QUEUE_NAMES)
+KINDS: tuple[Count, ...] = ("active", "dead_letter", "scheduled")
+KIND = st.sampled_from(KINDS)
+NUMBERS = st.integers(0, 10**6)
+counted = st.builds(EntityCounts, active=NUMBERS, dead_letter=NUMBERS, scheduled=NUMBERS)
+WINDOWS = st.sampled_from((None, timedelta(minutes=10), timedelta(days=1, seconds=90)))
+
+
+class Given:
+    """Counts by the path of an entity."""
+
+    def __init__(self) -> None:
+        self.by_path: dict[str, EntityCounts] = {}
+
+    def counts(self, entity_path: str) -> EntityCounts | None:
+        return self.by_path.get(entity_path)
+
+
+class Services:
+    """The real clients, and the services that they ask."""
+
+    def __init__(self, network: Network, string: str) -> None:
+        self.given = Given()
+        self.bus = ServiceBusAdminStandIn(self.given, clock=lambda: network.now)
+        self.network, self.storage = network, StorageConnection("Storage", string)
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self.bus)
+        connection = ServiceBusConnection("Bus", self.bus.connection_string)
+        self.control = MemoryCapacityControl(lambda: self.network.now, {"plan-1": 2})
+        breakers = MemoryBreakerStore(lambda: self.network.now)
+        self.reader = AzureReader(
+            lambda _: self.storage, lambda _: connection, self.control, lambda: breakers
+        )
+        self.queue_reader = ServiceBusQueueReader(connection)
+        self.queues = queue_service(self.storage)
+        for each in (self.reader, self.queue_reader, self.queues):
+            stack.push_async_callback(each.close)
+
+
+class ReadersMachine(SideBySide):
+    errors = (ReadFailed, CapacityRefused, LinkFailed)
+
+    def __init__(self, runner: asyncio.Runner, network: Network, services: Services) -> None:
+        super().__init__(runner, network)
+        self.services, self.bus = services, services.bus
+        self.twin = MemoryReader(lambda: network.now, {}, services.control)
+        self.facts: dict[str, QueueFacts] = {}
+        self.twin_queues = MemoryQueueReader(self.facts)
+        self.storage_queue = f"backlog-{uuid.uuid4().hex[:8]}"
+
+    @initialize()
+    def nothing_is_there(self) -> None:
+        self.services.given.by_path.clear()
+        for path in list(self.bus.entities.paths):
+            self.bus.entities.delete(path)
+
+    @rule(
+        name=QUEUES,
+        found=counted,
+        window=WINDOWS,
+        sessions=st.booleans(),
+        forward=st.none() | QUEUES,
+    )
+    def a_queue_is_made_or_changed(
+        self,
+        name: str,
+        found: EntityCounts,
+        window: timedelta | None,
+        sessions: bool,
+        forward: str | None,
+    ) -> None:
+        properties = {
+            "RequiresDuplicateDetection": "false" if window is None else "true",
+            "RequiresSession": str(sessions).lower(),
+            **({"ForwardTo": f"{self.bus.base_url}/{quote(forward)}"} if forward else {}),
+        }
+        if window is not None:
+            seconds = int(window.total_seconds())
+            days, rest = divmod(seconds, 86400)
+            written = f"P{days}DT{rest}S"
+            properties["DuplicateDetectionHistoryTimeWindow"] = written
+        self.bus.declare_queue(name, **properties)
+        self.facts[name] = QueueFacts(name, window, sessions, forward)
+        self.count(name, found, lambda kind: ServiceBusQueue(name, kind))
+
+    @rule(names=st.sampled_from(SUBSCRIPTIONS), found=counted, on_topic=counted)
+    def a_subscription_is_made_or_changed(
+        self, names: tuple[str, str], found: EntityCounts, on_topic: EntityCounts
+    ) -> None:
+        """Scheduled messages wait in the topic: they are read for any subscription of it, even
+        one that is not there."""
+        topic, name = names
+        self.bus.declare_topic(topic)
+        self.bus.declare_subscription(topic, name)
+        self.services.given.by_path[topic] = on_topic
+        path = f"{topic}/subscriptions/{name}"
+        self.count(path, found, lambda kind: ServiceBusSubscription(topic, name, kind))
+        for each, other in SUBSCRIPTIONS:
+            if each == topic:
+                scheduled = ServiceBusSubscription(topic, other, "scheduled")
+                self.twin.values[scheduled] = float(on_topic.scheduled)
+
+    def count(
+        self, path: str, found: EntityCounts, source: Callable[[Count], MetricSource]
+    ) -> None:
+        self.services.given.by_path[path] = found
+        for kind in KINDS:
+            self.twin.values[source(kind)] = float(getattr(found, kind))
+
+    @rule(name=QUEUES)
+    def a_queue_is_deleted(self, name: str) -> None:
+        self.bus.entities.delete(name)
+        self.facts.pop(name, None)
+        for kind in KINDS:
+            self.twin.values.pop(ServiceBusQueue(name, kind), None)
+
+    @rule(number=st.integers(0, 3))
+    def messages_come_to_a_storage_queue(self, number: int) -> None:
+        source = StorageQueue(self.storage_queue)
+
+        async def send() -> None:
+            queue = self.services.queues.get_queue_client(self.storage_queue)
+            with suppress(AzureError):
+                await queue.create_queue()
+            for _ in range(number):
+                await queue.send_message("work")
+
+        self.run(send)
+        self.twin.values[source] = self.twin.values.get(source, 0.0) + number
+
+    @rule()
+    def a_storage_queue_is_deleted(self) -> None:
+        async def delete() -> None:
+            with suppress(AzureError):
+                await self.services.queues.delete_queue(self.storage_queue)
+
+        self.run(delete)
+        self.twin.values.pop(StorageQueue(self.storage_queue), None)
+
+    @rule(kind=KIND)
+    def everything_is_read(self, kind: Count) -> None:
+        sources: tuple[MetricSource, ...] = (
+            *[ServiceBusQueue(name, kind) for name in QUEUE_NAMES],
+            *[ServiceBusSubscription(topic, name, kind) for topic, name in SUBSCRIPTIONS],
+            StorageQueue(self.storage_queue),
+            PlanCapacity(plan("plan-1")),
+            PlanCapacity(plan("plan-2")),
+        )
+        for source in sources:
+            self.both(
+                lambda source=source: self.twin.read(source),  # type: ignore[misc]
+                lambda source=source: self.services.reader.read(source),  # type: ignore[misc]
+            )
+        for name in QUEUE_NAMES:
+            self.both(
+                lambda name=name: self.twin_queues.facts(name),  # type: ignore[misc]
+                lambda name=name: self.services.queue_reader.facts(name),  # type: ignore[misc]
+            )
+
+    @rule(seconds=st.integers(1, 3600))
+    def time_passes(self, seconds: int) -> None:
+        self.later(seconds)
+
+
+def test_queues_are_read_as_in_memory(azurite: Azurite) -> None:
+    network = Network()
+    with asyncio.Runner() as runner, network.installed():
+        stack, services = AsyncExitStack(), Services(network, azurite.connection_string)
+        runner.run(services.open(stack))
+        try:
+            run_machine(lambda: ReadersMachine(runner, network, services), examples=8)
+        finally:
+            runner.run(stack.aclose())
