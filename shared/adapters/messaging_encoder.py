@@ -17,6 +17,7 @@ from typing import Any
 
 from shared.messaging.errors import UnsendableMessage
 from shared.messaging.model import Body, Message, Rows, Scalar
+from shared.outside import shown
 
 NULL = b"\x40"
 HEADER, ANNOTATIONS, PROPERTIES = b"\x00\x53\x70", b"\x00\x53\x72", b"\x00\x53\x73"
@@ -192,6 +193,9 @@ def _key(text: str) -> bytes:
 
 @lru_cache(1024)
 def _symbol(text: str) -> bytes:
+    """Content types and names of annotations: AMQP 1.0 writes them in ASCII (types, 1.6.20)."""
+    if not text.isascii():
+        raise UnsendableMessage(f"{shown(text)} must be ASCII: a content type, or an annotation")
     octets = text.encode()
     size = len(octets)
     return SYMBOL_8[size] + octets if size < 256 else b"\xb3" + _uint32(size) + octets

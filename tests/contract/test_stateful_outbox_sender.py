@@ -1,0 +1,87 @@
+"""Random outbox messages to a storage queue: each is there, as it was, at least once.
+
+The port has no twin in the app: here it is the list of texts that must be in the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections import Counter
+from typing import Any
+from unittest.mock import patch
+
+from azure.storage.queue.aio import QueueClient
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+
+from local.azurite import Azurite
+from shared.adapters import ingestion_sender
+from shared.adapters.ingestion_sender import StorageQueueSender
+from shared.adapters.storage_queue import queue_service
+from shared.connections import StorageConnection
+from shared.ingestion.errors import DependencyDown
+from shared.ingestion.model import OutboxMessage
+from tests.contract.stateful_faults import Fault, Network, SideBySide, run_machine, texts
+
+objects = st.dictionaries(
+    texts, st.one_of(texts, st.none(), st.booleans(), st.integers()), max_size=3
+)
+bodies = st.one_of(objects, st.lists(objects, max_size=4))
+FAULTS = st.sampled_from((*[Fault.NONE] * 5, Fault.LOST, Fault.SERVER_ERROR))
+
+
+class OutboxMachine(SideBySide):
+    errors = (DependencyDown,)
+
+    def __init__(
+        self, runner: asyncio.Runner, network: Network, connection: StorageConnection
+    ) -> None:
+        super().__init__(runner, network)
+        name = f"metrics-{uuid.uuid4().hex[:8]}"
+        self.real = StorageQueueSender(connection, name)
+        self.service = queue_service(connection)
+        self.queue: QueueClient = self.service.get_queue_client(name)
+        self.due, self.maybe = Counter[str](), Counter[str]()
+        self.sent = False
+
+    def teardown(self) -> None:
+        self.run(self.real.close)
+        self.run(self.service.close)
+
+    @rule(found=st.lists(bodies, min_size=1, max_size=3), fault=FAULTS)
+    def send(self, found: list[Any], fault: Fault) -> None:
+        messages = [OutboxMessage(str(n), json.dumps(body)) for n, body in enumerate(found)]
+        parts = [part for body in found for part in (body if isinstance(body, list) else [body])]
+        expected = Counter(json.dumps(part, sort_keys=True) for part in parts)
+        self.network.arm(fault, None)
+        answer = self.run(lambda: self._answer(lambda: self.real.send(messages)))
+        struck, _ = self.network.disarm()
+        if answer.error is None:
+            self.due += expected
+        else:
+            assert struck, answer
+        if fault is not Fault.NONE:
+            self.maybe += expected
+
+    @invariant()
+    def each_is_there_and_no_others(self) -> None:
+        async def received() -> Counter[str]:
+            found = [m.content async for m in self.queue.receive_messages(max_messages=2000)]
+            await self.queue.clear_messages()
+            return Counter(json.dumps(json.loads(text), sort_keys=True) for text in found)
+
+        if self.due or self.maybe:
+            there = self.run(received)
+            assert there >= self.due, f"lost: {self.due - there}"
+            assert there <= self.due + self.maybe, f"too many: {there - self.due - self.maybe}"
+            self.due, self.maybe = Counter(), Counter()
+
+
+def test_each_message_of_the_outbox_is_sent_at_least_once(azurite: Azurite) -> None:
+    network = Network()
+    connection = StorageConnection("Storage", azurite.connection_string)
+    at_once = patch.dict(ingestion_sender.SOON_AGAIN, {"initial_backoff": 0, "increment_base": 0})
+    with asyncio.Runner() as runner, network.installed(), at_once:
+        run_machine(lambda: OutboxMachine(runner, network, connection), examples=3)
