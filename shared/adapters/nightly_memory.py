@@ -98,7 +98,8 @@ class MemorySubmitter:
 
     async def cancel(self, handle: str) -> None:
         self._answering()
-        if self.statuses[handle].phase in (JobPhase.PENDING, JobPhase.RUNNING):
+        status = self.statuses.get(handle)
+        if status is not None and status.phase in (JobPhase.PENDING, JobPhase.RUNNING):
             self.statuses[handle] = JobStatus(JobPhase.FAILED, error="cancelled")
 
     async def close(self) -> None: ...

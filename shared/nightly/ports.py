@@ -59,7 +59,11 @@ class JobSubmitter(Protocol):
         ...
 
     async def cancel(self, handle: str) -> None:
-        """Ask for the run's end; harmless where it has ended. Raises JobUnavailable."""
+        """Ask for the run's end; harmless where it has ended or was never known.
+
+        Livy forgets a run that was cancelled: its token must not be submitted again. Raises
+        JobUnavailable.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -1,0 +1,136 @@
+"""Random jobs, submitted in memory and to services of Spark batches: the answers are the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, multiple, rule
+
+from local.stand_ins.loopback_server import Fault as HttpFault
+from local.stand_ins.loopback_server import Reply
+from local.stand_ins.spark_batches import BatchStandIn, Flavour
+from shared.adapters.nightly_batches import BatchClient, BatchSubmitter
+from shared.adapters.nightly_livy import FabricClient, LivyClient
+from shared.adapters.nightly_memory import MemorySubmitter
+from shared.adapters.nightly_synapse import SynapseClient
+from shared.nightly.errors import JobRefused, JobUnavailable
+from shared.nightly.model import Job, JobPhase, JobStatus, Submission
+from tests.contract.stateful_faults import HOSTILE, Both, Network, SideBySide, run_machine
+
+REQUEST = {"file": "abfss://jobs@account.dfs.core.windows.net/event_trends.py"}
+POST = frozenset({"POST"})
+NO_ANSWER = Reply(503, "")
+FAULTS: Mapping[str, HttpFault] = {
+    "lost": HttpFault(NO_ANSWER, does_work=True, methods=POST),
+    "not done": HttpFault(NO_ANSWER, methods=POST),
+    "list unavailable": HttpFault(NO_ANSWER, methods=frozenset({"GET"})),
+}
+TOKENS = st.sampled_from(("t1", "t2", "t3", *HOSTILE[:2]))
+ENDED = (JobPhase.FAILED, JobPhase.GONE)
+UNKNOWN = Both("nobody", "4711")
+FINAL = {"success": JobPhase.SUCCEEDED, "dead": JobPhase.FAILED}
+STATES = {"starting": JobPhase.PENDING, "running": JobPhase.RUNNING, **FINAL}
+
+
+async def headers() -> Mapping[str, str]:
+    return {"Authorization": "Basic eDp5"}
+
+
+def client_of(flavour: Flavour, service: BatchStandIn) -> BatchClient:
+    if flavour == "synapse":
+        return SynapseClient(service.base_url, "pool", REQUEST)
+    kind = FabricClient if flavour == "fabric" else LivyClient
+    return kind(service.livy_url, REQUEST, headers)
+
+
+def shown(status: JobStatus) -> Any:
+    """The phase: texts are the service's own. Livy forgets a batch that was cancelled, where the
+    others keep it as failed; both say that it has ended badly."""
+    return "ended badly" if status.phase in ENDED else status.phase
+
+
+class SubmittersMachine(SideBySide):
+    errors = (JobRefused, JobUnavailable)
+    submissions = Bundle("submissions")
+
+    def __init__(
+        self, runner: asyncio.Runner, network: Network, service: BatchStandIn, real: BatchSubmitter
+    ) -> None:
+        super().__init__(runner, network)
+        self.twin, self.service, self.real = MemorySubmitter(), service, real
+        self.prefix, self.cancelled = f"{next(EXAMPLES)}-", set[str]()
+
+    @rule(target=submissions, token=TOKENS, fault=st.sampled_from((None, None, None, *FAULTS)))
+    def submit(self, token: str, fault: str | None) -> Any:
+        job = Job(f"{self.prefix}{token}", ("--date", "2026-02-28"))
+        if job.token in self.cancelled:  # Livy knows it no more
+            return multiple()
+        known = job.token in self.twin.jobs
+        if fault is None:
+            found = self.both(
+                lambda: self.twin.submit(job),
+                lambda: self.real.submit(job),
+                shown=lambda _submission: None,
+            )
+            assert found is not None
+            return Both(found.twin.handle, found.real.handle)
+        self.service.fail_next(FAULTS[fault])
+        answer = self.run(lambda: self._answer(lambda: self.real.submit(job)))
+        self.service.stop_failing()
+        if known and fault != "list unavailable":
+            assert isinstance(answer.value, Submission), "it was found by its token, not started"
+        else:
+            assert answer.error is JobUnavailable, answer
+        if fault == "lost":
+            self.run(lambda: self.twin.submit(job))
+        return multiple()
+
+    @rule(handle=submissions | st.just(UNKNOWN))
+    def status(self, handle: Both) -> None:
+        self.both(
+            lambda: self.twin.status(handle.twin),
+            lambda: self.real.status(handle.real),
+            shown=shown,
+        )
+
+    @rule(handle=submissions | st.just(UNKNOWN))
+    def cancel(self, handle: Both) -> None:
+        self.cancelled.add(handle.twin)
+        self.both(lambda: self.twin.cancel(handle.twin), lambda: self.real.cancel(handle.real))
+
+    @rule(handle=submissions, state=st.sampled_from(tuple(STATES)))
+    def the_service_goes_on(self, handle: Both, state: str) -> None:
+        """What has ended stays as it is."""
+        now = self.twin.statuses[handle.twin].phase
+        batch = self.service.batches.get(handle.real)
+        if batch is not None and now in (JobPhase.PENDING, JobPhase.RUNNING):
+            batch.state = state
+            self.twin.statuses[handle.twin] = JobStatus(STATES[state])
+
+    def teardown(self) -> None:
+        """No token was started twice."""
+        names = [batch.request["name"] for batch in self.service.batches.values()]
+        own = [name for name in names if name.startswith(self.prefix)]
+        assert len(own) == len(set(own)), own
+
+
+EXAMPLES = count()
+
+
+@pytest.mark.parametrize("flavour", ["livy", "synapse", "fabric"])
+def test_jobs_are_submitted_as_in_memory(flavour: Flavour) -> None:
+    network = Network()
+    service = BatchStandIn(flavour)
+    with asyncio.Runner() as runner:
+        runner.run(service.__aenter__())
+        real = BatchSubmitter(client_of(flavour, service))
+        try:
+            run_machine(lambda: SubmittersMachine(runner, network, service, real), examples=5)
+        finally:
+            runner.run(real.close())
+            runner.run(service.__aexit__())
