@@ -31,7 +31,8 @@ class Message(NamedTuple):
     """A message to send. A named tuple, for hundreds of thousands are made in a second.
 
     ``time_to_live`` counts in whole seconds, up to 49 days (AMQP has 32 bits for milliseconds).
-    ``annotations`` are further message annotations beside those of the fields here.
+    ``annotations`` are further message annotations beside those of the fields here; their names
+    and ``content_type`` are ASCII.
     """
 
     body: Body

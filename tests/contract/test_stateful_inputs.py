@@ -115,7 +115,7 @@ def test_inputs_are_seen_as_in_memory(azurite: Azurite, tmp_path: Path) -> None:
         container = runner.run(opened())
         try:
             run_machine(
-                lambda: InputsMachine(runner, network, container, string, tmp_path), examples=5
+                lambda: InputsMachine(runner, network, container, string, tmp_path), examples=3
             )
         finally:
             runner.run(container.close())

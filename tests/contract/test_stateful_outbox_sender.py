@@ -69,6 +69,7 @@ class OutboxMachine(SideBySide):
     def each_is_there_and_no_others(self) -> None:
         async def received() -> Counter[str]:
             found = [m.content async for m in self.queue.receive_messages(max_messages=2000)]
+            await self.queue.clear_messages()
             return Counter(json.dumps(json.loads(text), sort_keys=True) for text in found)
 
         if self.due or self.maybe:
