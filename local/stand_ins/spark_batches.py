@@ -12,6 +12,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Literal
 
 from local.stand_ins.loopback_server import HOST, Clock, LoopbackServer, Reply, Request, utc_now
@@ -28,6 +29,7 @@ PATHS: Mapping[Flavour, re.Pattern[str]] = {
     "fabric": re.compile(FABRIC_PATH + r"/batches(?:/([0-9a-f-]+))?"),
 }
 CREATED: Mapping[Flavour, int] = {"livy": 201, "old livy": 201, "synapse": 200, "fabric": 202}
+ENDED = ("success", "dead", "error", "killed")
 PAGE_SIZE = 20
 """Of Livy where the request names none."""
 
@@ -52,6 +54,8 @@ class BatchStandIn(LoopbackServer):
         super().__init__(port=port, clock=clock)
         self.flavour = flavour
         self.batches: dict[str, StandInBatch] = {}
+        self._ids = count()
+        """Of Livy and Synapse; that of a deleted batch is never given again."""
 
     @property
     def livy_url(self) -> str:
@@ -87,7 +91,7 @@ class BatchStandIn(LoopbackServer):
         return Reply(CREATED[self.flavour], json.dumps(self._shown(batch)))
 
     def add(self, request: dict[str, Any]) -> StandInBatch:
-        name = str(uuid.uuid4()) if self.flavour == "fabric" else len(self.batches)
+        name = str(uuid.uuid4()) if self.flavour == "fabric" else next(self._ids)
         return self.batches.setdefault(str(name), StandInBatch(name, request))
 
     def _list(self, request: Request) -> Reply:
@@ -102,7 +106,9 @@ class BatchStandIn(LoopbackServer):
         return Reply(200, json.dumps({"from": start, "total": len(shown), "sessions": page}))
 
     def _delete(self, batch: StandInBatch) -> Reply:
-        """Livy forgets a deleted batch, the others keep it as killed."""
+        """Livy forgets a deleted batch, the others keep it: as killed, unless it had ended."""
+        if "livy" not in self.flavour and batch.state in ENDED:
+            return Reply(200)
         if "livy" not in self.flavour:
             batch.state, batch.result = "killed", "Cancelled"
             return Reply(200)

@@ -33,6 +33,7 @@ PHASES = {
     "killed": JobPhase.FAILED,
 }
 """Livy's states, and two of Fabric's; all others are of a batch that runs."""
+ENDED = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 Batch = Mapping[str, Any]
 """As Livy writes it: id, name, state, appId, appInfo, log. Synapse and Fabric add result and
@@ -98,8 +99,10 @@ class BatchSubmitter:
         return JobStatus(phase, redacted(self._client.log_url(batch)), error_text, warning)
 
     async def cancel(self, handle: str) -> None:
+        """Only what has not ended: Livy forgets what is deleted, and how it ended with it."""
         try:
-            await self._client.delete(handle)
+            if _phase(await self._client.get(handle)) not in ENDED:
+                await self._client.delete(handle)
         except BatchFailed as error:
             if error.status != NOT_FOUND:
                 raise JobUnavailable(str(error)) from error

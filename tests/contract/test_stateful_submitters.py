@@ -63,6 +63,7 @@ class SubmittersMachine(SideBySide):
     ) -> None:
         super().__init__(runner, network)
         self.twin, self.service, self.real = MemorySubmitter(), service, real
+        service.batches.clear()
         self.prefix, self.cancelled = f"{next(EXAMPLES)}-", set[str]()
 
     @rule(target=submissions, token=TOKENS, fault=st.sampled_from((None, None, None, *FAULTS)))
@@ -102,6 +103,7 @@ class SubmittersMachine(SideBySide):
     def cancel(self, handle: Both) -> None:
         self.cancelled.add(handle.twin)
         self.both(lambda: self.twin.cancel(handle.twin), lambda: self.real.cancel(handle.real))
+        self.status(handle)
 
     @rule(handle=submissions, state=st.sampled_from(tuple(STATES)))
     def the_service_goes_on(self, handle: Both, state: str) -> None:
@@ -130,7 +132,7 @@ def test_jobs_are_submitted_as_in_memory(flavour: Flavour) -> None:
         runner.run(service.__aenter__())
         real = BatchSubmitter(client_of(flavour, service))
         try:
-            run_machine(lambda: SubmittersMachine(runner, network, service, real), examples=5)
+            run_machine(lambda: SubmittersMachine(runner, network, service, real), examples=20)
         finally:
             runner.run(real.close())
             runner.run(service.__aexit__())
