@@ -44,7 +44,7 @@ bench: $(READY) ## measurements as JSON lines; GROUP=decide for one group
 simulate: $(READY) ## every seeded simulation; SEEDS=10000 FIRST=5000, or SEED=7 ONLY=ingestion again
 	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
-mutants: $(MUTANTS)/.ready ## small changes to the rules that some test must notice; ONLY='shared.autoscaling.decide.*'
+mutants: $(MUTANTS)/.ready ## small changes to the rules that some test must notice; ONLY='shared.autoscaling.deciding.decide.*'
 	@$(MUTANTS)/bin/python -m tests.mutants $(if $(ONLY),'$(ONLY)')
 
 $(MUTANTS)/.ready: local/requirements-mutants.txt $(READY)

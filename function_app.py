@@ -7,24 +7,23 @@ from uuid import uuid4
 
 import azure.functions as func
 
-from shared import (
-    wiring,
-    wiring_checks,
-    wiring_dashboard,
-    wiring_ingestion,
-    wiring_nightly,
-    wiring_notifications,
-)
+from shared.adapters.azure.late_lines import invocation, lines
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
-from shared.exchange import Reply, Request
-from shared.ingestion.delivery import delivered
-from shared.ingestion.flows import breaker_http, dead_letters_http, ingest
-from shared.late_lines import invocation, lines
-from shared.messaging import arrivals, processing
-from shared.messaging import flows as messaging
+from shared.datasets import arrivals, processing
+from shared.datasets import flows as messaging
+from shared.ingestion.events import ingest
+from shared.ingestion.events.delivery import delivered
 from shared.nightly.flows import night
-from shared.settings_ingestion import EVENT_HUB
+from shared.settings.ingestion import EVENT_HUB
+from shared.web import breaker_http, dead_letters_http
+from shared.web.exchange import Reply, Request
+from shared.wiring import autoscaling as wiring
+from shared.wiring import checks as wiring_checks
+from shared.wiring import ingestion as wiring_ingestion
+from shared.wiring import nightly as wiring_nightly
+from shared.wiring import notifications as wiring_notifications
+from shared.wiring import web as wiring_dashboard
 
 STORAGE = "AzureWebJobsStorage"
 SERVICE_BUS = wiring_checks.PROCESSING_CONNECTION
@@ -156,7 +155,7 @@ async def notifier(timer: func.TimerRequest) -> None:
 @invocation
 async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
     """The page."""
-    from shared.dashboard.page import page  # noqa: PLC0415  for who looks at it only
+    from shared.web.page import page  # noqa: PLC0415  for who looks at it only
 
     return _response(await page(wiring_dashboard.board(), _request(req)))
 
@@ -165,7 +164,7 @@ async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
 @invocation
 async def resources(req: func.HttpRequest) -> func.HttpResponse:
     """What is scaled, as JSON: resources, resources/NAME, …/decisions, …/history."""
-    from shared.dashboard import board  # noqa: PLC0415
+    from shared.web import board  # noqa: PLC0415
 
     return _response(await board.read(wiring_dashboard.board(), _request(req)))
 
@@ -181,7 +180,7 @@ async def trends(req: func.HttpRequest) -> func.HttpResponse:
 @invocation
 async def override(req: func.HttpRequest) -> func.HttpResponse:
     """Put in a word over the rules, or take it back."""
-    from shared.dashboard import board  # noqa: PLC0415
+    from shared.web import board  # noqa: PLC0415
 
     asked, name = _request(req), req.route_params["name"]
     return _response(await board.say(wiring_dashboard.board(), name, asked, uuid4().hex))
@@ -316,7 +315,7 @@ if settings.nightly.submitter:
 
 
 async def _panel(name: str) -> func.HttpResponse:
-    from shared.dashboard import board  # noqa: PLC0415
+    from shared.web import board  # noqa: PLC0415
 
     return _response(await board.read_panel(wiring_dashboard.board(), name))
 

@@ -5,5 +5,3 @@ user's rules, which run in the very code that runs in production (`replay.py`), 
 autoscalers (`rivals.py`), for the clairvoyant schedule (`clairvoyant.py`) and for the bound that
 nobody can beat (`lower_bound.py`).
 """
-
-import shared  # noqa: F401  first, for what it says about Ctrl-C

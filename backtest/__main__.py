@@ -1,7 +1,10 @@
 """``python -m backtest``."""
 
+import signal
 import sys
 
-from backtest.cli import main
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # while imports run there is nothing to close
+    from backtest.cli import main
 
-sys.exit(main())
+    sys.exit(main())

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from backtest.arena import Plan
 from backtest.feeds import Minute, feeds
-from shared.autoscaling.actions import (
+from shared.autoscaling.acting.actions import (
     ActionTiming,
     Settlement,
     action_of,
@@ -19,7 +19,6 @@ from shared.autoscaling.actions import (
     reconcile,
     settle,
 )
-from shared.autoscaling.advance import advance
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     Decision,
@@ -30,6 +29,7 @@ from shared.autoscaling.model import (
     ScaleAction,
     ScalingState,
 )
+from shared.autoscaling.transition import advance
 
 PATIENCE = ActionTiming(
     resend_seconds=60, retry_seconds=15, failure_hold_seconds=60, deadline_seconds=600

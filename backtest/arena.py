@@ -9,9 +9,9 @@ Minute ``t`` goes like this, in this order:
 More instances come ``D`` minutes after the minute whose samples led to the order: for ``t + D``,
 and never before ``t + 1``. Fewer instances are fewer from ``t + 1`` on. Orders are absolute, and
 the last one counts: it takes back what it does not want, and instances that are on their way and
-that it still wants come when they were due (as in ``local.fluid_queue``, and as Azure finishes an
-operation before it begins the next). With ``superseding="restart"`` a new order for more instances
-makes all that are on their way start again.
+that it still wants come when they were due (as in ``local.demo.fluid_queue``, and as Azure
+finishes an operation before it begins the next). With ``superseding="restart"`` a new order for
+more instances makes all that are on their way start again.
 
     J = Σ n_t + κ·Σ |n_t - n_{t-1}| + P·Σ late_t          in instance-minutes
 

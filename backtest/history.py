@@ -21,12 +21,12 @@ import numpy as np
 
 from backtest.errors import NoHistory
 from backtest.workload import FILLED_MINUTES_MAX, Workload
-from local.traces import MINUTE
+from local.demo.traces import MINUTE
 from shared.autoscaling import Resource
-from shared.autoscaling.advance import counts_backlog
-from shared.autoscaling.learning import known_service
+from shared.autoscaling.learning.dead_time_and_throughput import known_service
 from shared.autoscaling.model import CAPACITY_METRIC, EntryKind, LogEntry, ScalingState
 from shared.autoscaling.ports import StateStore
+from shared.autoscaling.transition import counts_backlog
 from shared.settings import SettingsError, parse
 
 ENTRIES_MAX = 200_000
@@ -58,7 +58,7 @@ def load_history(resource: Resource, rate: float | None) -> Workload:
 
 
 async def _read(resource_name: str) -> tuple[list[LogEntry], ScalingState]:
-    from shared.adapters.table_state import TableStateStore  # noqa: PLC0415  heavy to import
+    from shared.adapters.tables.scaling_state import TableStateStore  # noqa: PLC0415  heavy to import
 
     try:
         store = TableStateStore(parse()[0].storage("AzureWebJobsStorage"))

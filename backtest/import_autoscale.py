@@ -16,7 +16,7 @@ from typing import Any
 from backtest.autoscale_setting import Converted, convert
 from backtest.autoscale_source import written
 from backtest.errors import BacktestError
-from shared.autoscaling.validation import problems
+from shared.autoscaling.deciding.validation import problems
 from shared.settings import load
 
 

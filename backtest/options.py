@@ -8,7 +8,7 @@ from pathlib import Path
 
 from backtest.arena import Arena, usual_rate
 from backtest.workload import Workload
-from shared.autoscaling.validation import PLAN_CAPACITY_MAX
+from shared.autoscaling.deciding.validation import PLAN_CAPACITY_MAX
 
 PLOT_KINDS = (".png", ".html")
 

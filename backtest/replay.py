@@ -12,7 +12,7 @@ from backtest.feeds import Minute
 from backtest.progress import ignore
 from backtest.workload import Workload
 from shared.autoscaling import HubMetric, Limits, Resource
-from shared.autoscaling.actions import ActionTiming
+from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.model import Goal, Mode, Service
 
 PROGRESS_MINUTES = 1440

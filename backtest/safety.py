@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from shared.autoscaling.actions import ActionTiming
+from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     NO_SAMPLES,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from shared.adapters.memory import MemoryStateStore
+from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.autoscaling.errors import StateConflict
 from shared.autoscaling.model import (
     CapacityTarget,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from backtest.arena import Floats
 from backtest.errors import BacktestError
-from local.traces import MINUTE, Trace, TraceError, load_trace
+from local.demo.traces import MINUTE, Trace, TraceError, load_trace
 
 FILLED_MINUTES_MAX = 5
 GAP_NOTICE = "missing steps"

@@ -12,9 +12,9 @@ from azure.storage.queue.aio import QueueClient
 from bench import fleet
 from bench.lean_transport import lean_transport
 from local.azurite import Azurite
-from shared.adapters.table_state import TableStateStore
+from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.flows import scaling_logic
-from shared.connections import StorageConnection
+from shared.settings.connections import StorageConnection
 
 QUEUE_NAME = "metrics"
 SENDERS = 16

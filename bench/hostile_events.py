@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
-from shared.ingestion.azure_monitor import key
-from shared.ingestion.readings import Interests, Wanted
+from shared.ingestion.decoding.azure_monitor import key
+from shared.ingestion.decoding.readings import Interests, Wanted
 
 RESOURCE = "plan-0"
 METRIC = "backlog"

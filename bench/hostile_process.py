@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.hostile_events import INTERESTS, reading
-from shared.adapters.ingestion_memory import MemoryHubReader, MemoryIngestionStore
-from shared.adapters.ingestion_retry import JitteredRetrying
-from shared.ingestion.accounting import Writer
-from shared.ingestion.flows import process_batch
-from shared.ingestion.flows.metrics import MetricHandler
-from shared.ingestion.flows.process_batch import Consumer
-from shared.ingestion.flows.settle import side_by_side
+from shared.adapters.azure.retry import JitteredRetrying
+from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
+from shared.ingestion.decoding.metric_handler import MetricHandler
+from shared.ingestion.events import process_batch
+from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.handle import side_by_side
+from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Event, Stream
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -24,16 +24,16 @@ from bench.groups.host import APP_DIR, CONFIG, SETTINGS
 from bench.hostile_events import INTERESTS, METRIC, RESOURCE, many_readings
 from local.azurite import Azurite
 from local.functions_host import FunctionsHost, configure_logging
-from shared import wiring
-from shared.adapters.ingestion_sender import StorageQueueSender
-from shared.adapters.table_state import TableStateStore
+from shared.adapters.queues.outbox_sender import StorageQueueSender
+from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.messages import encode_metric
 from shared.autoscaling.model import Metric, MetricValue
-from shared.connections import StorageConnection
-from shared.ingestion.decoding import decode
+from shared.ingestion.decoding.decoding import decode
+from shared.ingestion.decoding.readings import to_effect
 from shared.ingestion.model import OutboxMessage, Stream
-from shared.ingestion.readings import to_effect
+from shared.settings.connections import StorageConnection
+from shared.wiring import autoscaling as wiring
 
 BYTES_MAX = 4 * 1024 * 1024
 """More than the default lets through, for this many readings have more than 1 MiB."""

@@ -13,18 +13,18 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 
 from local.azurite import Azurite
-from shared.adapters.ingestion_memory import MemoryHubReader
-from shared.adapters.ingestion_retry import JitteredRetrying
-from shared.adapters.ingestion_sql import SqlIngestionStore
-from shared.adapters.ingestion_sql_schema import metadata
-from shared.adapters.ingestion_table import TableIngestionStore
-from shared.adapters.sql import Sql
-from shared.connections import StorageConnection
-from shared.ingestion.accounting import CommitLimits, Writer, plan_commits
-from shared.ingestion.flows.process_batch import Consumer
-from shared.ingestion.flows.settle import side_by_side
+from shared.adapters.azure.retry import JitteredRetrying
+from shared.adapters.memory.ingestion import MemoryHubReader
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.schema import metadata
+from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.ingestion.events.accounting import CommitLimits, Writer, plan_commits
+from shared.ingestion.events.handle import side_by_side
+from shared.ingestion.events.ports import IngestionStore
+from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Commit, Effect, Event, Stream
-from shared.ingestion.ports import IngestionStore
+from shared.settings.connections import StorageConnection
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BODY = json.dumps({"resource_name": "plan-1", "name": "backlog", "value": 12.5, "pad": "x" * 60})

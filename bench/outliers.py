@@ -15,9 +15,9 @@ from shared.autoscaling import (
     ServiceBusQueue,
     Threshold,
 )
-from shared.autoscaling.advance import advance
-from shared.autoscaling.learning import known_service
+from shared.autoscaling.learning.dead_time_and_throughput import known_service
 from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue, ScalingState
+from shared.autoscaling.transition import advance
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from shared.sampling.diagnostic_export import KEY_COLUMNS, KINDS, SAMPLE_RATE
 from spark_jobs.engine import Extracted, Quarantine
 from spark_jobs.engine_spark import SparkEngine
-from spark_jobs.extraction import bad_lines, set_apart
-from spark_jobs.files import SourceFile
-from spark_jobs.rows import COLUMNS, SCHEMA
+from spark_jobs.read.extraction import bad_lines, set_apart
+from spark_jobs.read.files import SourceFile
+from spark_jobs.read.rows import COLUMNS, SCHEMA
+from spark_jobs.read.sources import Source
+from spark_jobs.read.tally import Count, Counts, Group, blob_dates_of, complaints_of
 from spark_jobs.shape import Shape
-from spark_jobs.sources import Source
-from spark_jobs.tally import Count, Counts, Group, blob_dates_of, complaints_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

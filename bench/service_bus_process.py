@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
+from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from shared.autoscaling.model import ServiceBusSubscription
 
 SUBSCRIPTIONS_PER_TOPIC = 10

@@ -20,11 +20,11 @@ from spark_jobs.engine import Engine
 from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine
 from spark_jobs.job import Done, Request, run
+from spark_jobs.publish.stores import LocalStore
+from spark_jobs.read.sources import LocalFiles
 from spark_jobs.session import open_session
 from spark_jobs.shape import Shape
-from spark_jobs.sources import LocalFiles
-from spark_jobs.stores import LocalStore
-from spark_jobs.sums import NAMES
+from spark_jobs.sums.sums import NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,12 +21,12 @@ from azure.eventhub import EventData, LoadBalancingStrategy
 from azure.eventhub.aio import EventHubConsumerClient
 from azure.eventhub.exceptions import OwnershipLostError
 
-from shared.adapters.ingestion_checkpoints import FencedCheckpointStore
-from shared.adapters.ingestion_checkpoints_sql import SqlPartitionRows
-from shared.adapters.ingestion_checkpoints_table import TablePartitionRows
-from shared.adapters.ingestion_sql_schema import metadata
-from shared.adapters.sql import Sql
-from shared.connections import StorageConnection
+from shared.adapters.event_hubs.checkpoints import FencedCheckpointStore
+from shared.adapters.sql.checkpoints import SqlPartitionRows
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.schema import metadata
+from shared.adapters.tables.checkpoints import TablePartitionRows
+from shared.settings.connections import StorageConnection
 
 
 def partition_rows(place: str) -> SqlPartitionRows | TablePartitionRows:

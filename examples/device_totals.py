@@ -3,7 +3,7 @@
 With an event hub and a database in the settings, in a Function App by the setting
 ``IngestionHandler=examples.device_totals:handling``, or without one by
 
-``python -m shared.ingestion run --handler examples.device_totals:handling``
+``python -m shared run --handler examples.device_totals:handling``
 
 Two parts make it exact. ``handle`` says what an event leads to, without doing it: it may run more
 than once. ``add_totals`` does it, in the transaction that moves the checkpoint: it counts only
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from sqlalchemy import BigInteger, Column, Connection, MetaData, String, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
-from shared.ingestion.handling import Handling
+from shared.ingestion.events.handling import Handling
 from shared.ingestion.model import Effect, Event, Stream
 
 own = MetaData()

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from spark_jobs.files import SourceFile
+from spark_jobs.read.files import SourceFile
+from spark_jobs.read.sources import Source
 from spark_jobs.shape import Shape
-from spark_jobs.sources import Source
-from spark_jobs.sums import HourSums, Series, Sums
+from spark_jobs.sums.sums import HourSums, Series, Sums
 
 
 @dataclass(frozen=True, slots=True)

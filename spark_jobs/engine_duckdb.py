@@ -11,13 +11,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs import duck_blocks, duck_totals, extraction
-from spark_jobs.duck_reading import read_chunks, read_lines
 from spark_jobs.engine import Extracted, Quarantine, Totals
 from spark_jobs.engine_spark import totals_of
-from spark_jobs.files import SourceFile
+from spark_jobs.read import duck_blocks, extraction
+from spark_jobs.read.duck_reading import read_chunks, read_lines
+from spark_jobs.read.files import SourceFile
+from spark_jobs.read.sources import Source
 from spark_jobs.shape import Shape
-from spark_jobs.sources import Source
+from spark_jobs.sums import duck_totals
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spark_jobs import extraction
-from spark_jobs.cluster_files import plain_path
 from spark_jobs.engine import Extracted, Quarantine, Totals
-from spark_jobs.files import Chunk, SourceFile
-from spark_jobs.rows import COLUMNS, SCHEMA, Place, Reader, Row, columns
+from spark_jobs.read import extraction
+from spark_jobs.read.cluster_files import plain_path
+from spark_jobs.read.files import Chunk, SourceFile
+from spark_jobs.read.rows import COLUMNS, SCHEMA, Place, Reader, Row, columns
+from spark_jobs.read.sources import Source, blocks_of
 from spark_jobs.shape import Shape
-from spark_jobs.sources import Source, blocks_of
-from spark_jobs.sums import HourSums, Series, Sums, sums_of
+from spark_jobs.sums.sums import HourSums, Series, Sums, sums_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

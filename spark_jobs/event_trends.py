@@ -18,19 +18,19 @@ from shared.sampling import unreadable
 from shared.sampling.profile import Absent
 from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
-from spark_jobs.control import read_controls
 from spark_jobs.engine import Engine
 from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine
 from spark_jobs.errors import BadInput, JobError
 from spark_jobs.options import Options, parse
-from spark_jobs.pictures import SERIES_MAX, left_out, pictures
 from spark_jobs.progress import progress
-from spark_jobs.publishing import new_run_id
+from spark_jobs.publish.publishing import new_run_id
+from spark_jobs.publish.stores import store_of
+from spark_jobs.read.sources import Source, source_of
+from spark_jobs.report.control import read_controls
+from spark_jobs.report.pictures import SERIES_MAX, left_out, pictures
+from spark_jobs.report.tables import open_tables, usual_week, write_profile, write_trends
 from spark_jobs.session import open_session
-from spark_jobs.sources import Source, source_of
-from spark_jobs.stores import store_of
-from spark_jobs.tables import open_tables, usual_week, write_profile, write_trends
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient

@@ -8,21 +8,15 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 
 from shared.sampling.trend_rows import Trend
-from spark_jobs import publishing, results
 from spark_jobs.engine import BlobDate, Complaint, Engine, Extracted, Quarantine, Totals
 from spark_jobs.errors import BadInput, JobError
-from spark_jobs.files import UNDATED, SourceFile, chosen
-from spark_jobs.manifest import (
-    NOTHING_UNREADABLE,
-    Entry,
-    Manifest,
-    Unreadable,
-    unreadable,
-)
+from spark_jobs.publish import publishing, results
+from spark_jobs.publish.manifest import NOTHING_UNREADABLE, Entry, Manifest, Unreadable, unreadable
+from spark_jobs.publish.stores import Store
+from spark_jobs.read.files import UNDATED, SourceFile, chosen
+from spark_jobs.read.sources import Source
+from spark_jobs.report.trends import Controls, Known, trends_of
 from spark_jobs.shape import Shape
-from spark_jobs.sources import Source
-from spark_jobs.stores import Store
-from spark_jobs.trends import Controls, Known, trends_of
 
 
 @dataclass(frozen=True, slots=True)

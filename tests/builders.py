@@ -14,7 +14,7 @@ from shared.autoscaling import (
     ServiceBusSubscription,
     Threshold,
 )
-from shared.autoscaling.actions import ActionTiming
+from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     ActionStatus,

@@ -11,13 +11,13 @@ from functools import partial
 from bench.measurement import Measurement
 from bench.repeats import medians
 from bench.service_bus_process import service_bus, sources
-from shared.adapters.readers import AzureReader
+from shared.adapters.reader import AzureReader
 from shared.autoscaling import AppServicePlan, Resource, Threshold
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.model import CapacityTarget, MetricSource, MetricValue
 from shared.autoscaling.ports import MetricReader
-from shared.connections import ServiceBusConnection, StorageConnection
-from shared.ingestion.ports import BreakerStore
+from shared.ingestion.events.ports import BreakerStore
+from shared.settings.connections import ServiceBusConnection, StorageConnection
 
 ANSWER_SECONDS = 0.05
 FEW, MANY = 200, 1_000

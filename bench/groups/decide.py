@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second
 from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
-from shared.autoscaling.counterfactual import explained
-from shared.autoscaling.decide import decide
+from shared.autoscaling.deciding.counterfactual import explained
+from shared.autoscaling.deciding.decide import decide
+from shared.autoscaling.deciding.samples import merge
 from shared.autoscaling.model import CAPACITY_METRIC, History, Metric, MetricValue, ScalingState
-from shared.autoscaling.samples import merge
 
 SAMPLES = 40
 """Ten minutes of one sample every 15 s: the app's own defaults."""

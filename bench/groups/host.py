@@ -15,7 +15,7 @@ from bench.measurement import Measurement
 from bench.repeats import medians
 from local.functions_host import Counts, FunctionsHost, configure_logging
 from local.functions_host.host_json import read_host_json
-from shared import wiring
+from shared.wiring import autoscaling as wiring
 
 ROOT = Path(__file__).parents[2]
 APP_DIR = ROOT / "bench" / "host_app"

@@ -12,23 +12,23 @@ from itertools import count
 
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second, medians
-from shared.adapters.ingestion_memory import (
+from shared.adapters.azure.retry import JitteredRetrying
+from shared.adapters.memory.ingestion import (
     MemoryBreakerStore,
     MemoryHubReader,
     MemoryIngestionStore,
 )
-from shared.adapters.ingestion_retry import JitteredRetrying
-from shared.ingestion.accounting import Writer
-from shared.ingestion.azure_monitor import key
-from shared.ingestion.breaker import Breaker
-from shared.ingestion.decoding import decode
-from shared.ingestion.flows import ingest, process_batch
-from shared.ingestion.flows.guard import BreakerGuard
-from shared.ingestion.flows.ingest import Line
-from shared.ingestion.flows.process_batch import Consumer
-from shared.ingestion.flows.settle import side_by_side
+from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.breaker.guard import BreakerGuard
+from shared.ingestion.decoding.azure_monitor import key
+from shared.ingestion.decoding.decoding import decode
+from shared.ingestion.decoding.readings import Interests, Wanted
+from shared.ingestion.events import ingest, process_batch
+from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.handle import side_by_side
+from shared.ingestion.events.ingest import Line
+from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
-from shared.ingestion.readings import Interests, Wanted
 
 BATCH_EVENTS = 100
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -30,15 +30,15 @@ from bench.ingestion_rig import (
 from bench.lean_transport import lean_transport
 from bench.measurement import Measurement
 from bench.repeats import medians
-from shared.adapters.ingestion_sql_schema import metadata
-from shared.adapters.ingestion_sql_writing import insert_effects
-from shared.adapters.ingestion_table import TABLE_NAME, TableIngestionStore
-from shared.adapters.ingestion_table_rows import checkpoint_row, commit_rows
-from shared.adapters.sql import Sql
-from shared.connections import StorageConnection
-from shared.ingestion.flows.process_batch import run
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.schema import metadata
+from shared.adapters.sql.writing import insert_effects
+from shared.adapters.tables.ingestion import TABLE_NAME, TableIngestionStore
+from shared.adapters.tables.ingestion_rows import checkpoint_row, commit_rows
+from shared.ingestion.events.ports import IngestionStore
+from shared.ingestion.events.process_batch import run
 from shared.ingestion.model import Commit, Event, Stream
-from shared.ingestion.ports import IngestionStore
+from shared.settings.connections import StorageConnection
 
 T = TypeVar("T")
 Clock = Callable[[], float]

@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second
-from shared.adapters.messaging_loading import DirectLoader
+from shared.adapters.service_bus.loading import DirectLoader
 from shared.messaging.model import Batch, Cargo, Limits, Message, Order, Parcel
 from shared.messaging.packing import cargo_of, pack
 

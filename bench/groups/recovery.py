@@ -20,7 +20,7 @@ EVENTS = 2000
 """Sent before each kill: enough that some are always left to commit."""
 EXPIRY_SECONDS = float(SETTINGS["OwnershipExpireSeconds"])
 KINDS = {"run": 0, "host": PROCESSES}
-"""How many of the processes are local functions hosts; the others are ``shared.ingestion run``."""
+"""How many of the processes are local functions hosts; the others are ``shared run``."""
 
 
 def measure(kills: int = 4, interval_seconds: float = 12) -> Iterator[Measurement]:

@@ -12,11 +12,11 @@ from statistics import median
 from bench.measurement import Measurement
 from bench.request_counter import RequestCounter, request_counter
 from local.azurite import Azurite
-from shared.adapters.table_state import TableStateStore
+from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
-from shared.connections import StorageConnection
+from shared.settings.connections import StorageConnection
 
 MINIMUM = {"capacity_sample": 2, "hold": 2, "duplicate": 1, "scale": 2}
 """One read and one transaction; a duplicate leaves nothing to write."""

@@ -19,7 +19,7 @@ from typing import Any
 from bench.measurement import Measurement
 from bench.process_memory import run_watched
 from bench.telemetry import write_export
-from spark_jobs.files import SourceFile, spread
+from spark_jobs.read.files import SourceFile, spread
 
 GIGABYTES = (0.1, 0.2)
 TURNS = 3

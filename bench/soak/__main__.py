@@ -1,7 +1,7 @@
 """``make soak``: several processes read an event hub while they are killed at random.
 
 For real: Azurite, the AMQP stand-in, and two kinds of processes as they are: the app in the local
-functions host, and ``python -m shared.ingestion run``. Both kinds are killed in turns. Prints
+functions host, and ``python -m shared run``. Both kinds are killed in turns. Prints
 figures as one JSON object; the exit code is 1 where anything was lost, doubled or out of order.
 """
 
@@ -32,12 +32,13 @@ from bench.soak.account import Account, Collector
 from bench.soak.fleet import Fleet, Kind
 from bench.soak.producer import Producer
 from bench.soak.recovery import RecoveryWatch
-from local.amqp import AmqpStandIn
-from local.amqp.model.properties import HubProperties
+from local.amqp_broker import AmqpStandIn
+from local.amqp_broker.model.properties import HubProperties
 from local.azurite import Azurite
-from shared import wiring, wiring_ingestion
-from shared import wiring_ingestion_state as state
-from shared.ingestion.ports import OwnershipStore
+from shared.ingestion.events.ports import OwnershipStore
+from shared.wiring import autoscaling as wiring
+from shared.wiring import ingestion as wiring_ingestion
+from shared.wiring import ingestion_state as state
 
 SETTINGS = {
     "OwnershipRenewSeconds": "2",

@@ -21,7 +21,7 @@ STOP_SECONDS_MAX = 30
 class Kind(Enum):
     """What a process is. A host is killed as a whole: its worker runs in the same process."""
 
-    RUNNER = (*PYTHON, "shared.ingestion", "run", "--handler", "bench.soak.handler:handler_of")
+    RUNNER = (*PYTHON, "shared", "run", "--handler", "bench.soak.handler:handler_of")
     HOST = (*PYTHON, "local.functions_host", "--app", "bench/soak/host_app", "--port", "0")
 
 

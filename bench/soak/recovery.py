@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from shared.ingestion.balancing import Ownership
+from shared.ingestion.events.ports import IngestionStore
 from shared.ingestion.model import Checkpoint, Stream
-from shared.ingestion.ports import IngestionStore
+from shared.ingestion.ownership.balancing import Ownership
 
 POLL_SECONDS = 0.25
 

@@ -1,5 +1,5 @@
 // The two queues of one message per data set and period, and what the app may do in the namespace.
-// shared/messaging/entities.py checks the same properties when the app starts.
+// shared/datasets/entities.py checks the same properties when the app starts.
 
 param namespaceName string
 param principalId string

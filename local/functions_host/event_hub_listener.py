@@ -6,7 +6,7 @@ taken the partition over: such a batch is read again. Checkpoints are blobs in t
 real host, in its form.
 
 Unlike the real host, who reads which partition stands in the table ``Ownership`` and is decided by
-the app's own balancing, as in ``python -m shared.ingestion run``: each partition has a receiver of
+the app's own balancing, as in ``python -m shared run``: each partition has a receiver of
 its own, whose owner level grows with each change of hands. A batch is what has come,
 `minEventBatchSize` and `maxWaitTime` are not looked at.
 
@@ -36,15 +36,15 @@ from local.functions_host.retries import invoke_with_retries
 from local.functions_host.services import Services
 from local.functions_host.stopping import stops_within
 from local.functions_host.worker import Invocation
-from shared.adapters.event_hub_receiver import DeliverData, EventHubReceiver
-from shared.adapters.event_hubs import EventHubReader, KnownPartitions
-from shared.adapters.ingestion_table_owners import TableOwnershipStore
-from shared.connections import EventHubConnection, StorageConnection, event_hub_connection
-from shared.ingestion.balancing import BalancingTimes, Ownership
-from shared.ingestion.flows.balance import Balancer
-from shared.ingestion.flows.processor import Processor
-from shared.ingestion.flows.serve import processor_name, serve
-from shared.ingestion.repeated_failures import RepeatedFailures
+from shared.adapters.event_hubs.hub import EventHubReader, KnownPartitions
+from shared.adapters.event_hubs.receiver import DeliverData, EventHubReceiver
+from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.ingestion.ownership.balance import Balancer
+from shared.ingestion.ownership.balancing import BalancingTimes, Ownership
+from shared.ingestion.ownership.processor import Processor
+from shared.ingestion.ownership.repeated_failures import RepeatedFailures
+from shared.ingestion.ownership.serve import processor_name, serve
+from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
 
 DEFAULT_CONNECTION = "EventHub"
 START, END = "-1", "@latest"

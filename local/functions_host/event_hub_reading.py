@@ -6,8 +6,8 @@ from typing import Any
 
 from azure.eventhub import EventData
 
-from shared.adapters.event_hub_receiver import DeliverData
-from shared.adapters.ingestion_retry import pause
+from shared.adapters.azure.retry import pause
+from shared.adapters.event_hubs.receiver import DeliverData
 
 CLOSING_SECONDS_MAX = 20
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.model import CAPACITY_SANE_MAX, EPOCH_MAX, Metric, MetricValue, ScaleAction
-from shared.outside import MEASURE_MAX, METRICS_OF_A_MESSAGE_MAX, measure, shown
+from shared.values.untrusted import MEASURE_MAX, METRICS_OF_A_MESSAGE_MAX, measure, shown
 
 SCHEMA_VERSION = 1
 MANY_SAMPLES_VERSION = 2

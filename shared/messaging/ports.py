@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from shared.messaging.claims import Claim
-from shared.messaging.entities import QueueFacts
+from shared.datasets.claims import Claim
+from shared.datasets.entities import QueueFacts
+from shared.datasets.processing import Work
 from shared.messaging.model import Batch, Message, Order, Parcel, Result
-from shared.messaging.processing import Work
 from shared.messaging.sending import Outcome
 
 

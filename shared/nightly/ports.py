@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Protocol
 
-from shared.news import News
 from shared.nightly.model import Demand, Job, JobStatus, Ledger, Run, Submission
+from shared.notifications.news import News
 
 
 class RunStore(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import date, datetime
 
-from shared.news import Kind, News, Severity
 from shared.nightly.model import Run, RunPolicy, RunState
+from shared.notifications.news import Kind, News, Severity
 
 SOURCE = "/nightly_trends"
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Protocol
 
-from shared.news import News
+from shared.notifications.news import News
 from shared.notifications.telling import Key, Memory, Telling
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from shared.news import News
+from shared.notifications.news import News
 
 OVERLAP = timedelta(minutes=5)
 """A line of the log may be written so much later than its time says."""

@@ -16,8 +16,8 @@ from backtest.errors import NoHistory
 from backtest.history import Point, points_of, read_record, workload_from
 from backtest.outcome import course
 from local.azurite import Azurite
-from shared.adapters.memory import MemoryStateStore
-from shared.adapters.table_state import TableStateStore
+from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling import StorageQueue, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.model import (
@@ -28,7 +28,7 @@ from shared.autoscaling.model import (
     MetricValue,
     ScalingState,
 )
-from shared.connections import StorageConnection
+from shared.settings.connections import StorageConnection
 from tests.backtest.arenas import START, CommandLine, arena
 from tests.builders import resource
 

@@ -17,7 +17,7 @@ from backtest.autoscale_week import Begins, Holds, week
 from backtest.cli import main
 from backtest.errors import BacktestError
 from shared.autoscaling import Resource, Schedule
-from shared.autoscaling.decide import decide
+from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.model import CAPACITY_METRIC, History, MetricValue, ScalingState
 from shared.settings import load
 

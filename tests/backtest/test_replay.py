@@ -29,7 +29,7 @@ from shared.autoscaling import (
     ServiceBusSubscription,
     StorageQueue,
 )
-from shared.autoscaling.guards import GUARDS
+from shared.autoscaling.deciding.guards import GUARDS
 from tests.backtest.arenas import (
     BACKLOG_RULES,
     NASA,
@@ -179,7 +179,7 @@ def test_a_scale_in_on_stale_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
 
     unguarded.__name__ = "missing_data"
     guards = [unguarded if guard.__name__ == "missing_data" else guard for guard in GUARDS]
-    monkeypatch.setattr("shared.autoscaling.decide.GUARDS", tuple(guards))
+    monkeypatch.setattr("shared.autoscaling.deciding.decide.GUARDS", tuple(guards))
     shy = scripted({m: 2 + m // 3 % 2 for m in range(0, 600, 3)})
     rules = Rules(ruled_by(shy), PATIENCE)
     dark = Weather(blackout=0.2)

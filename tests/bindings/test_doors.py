@@ -10,12 +10,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from local.demo.system import APP_DIR
 from local.functions_host.functions import HTTP_TRIGGER
 from local.functions_host.host import FunctionsHost
-from local.system import APP_DIR
-from shared import wiring
-from shared.exchange import Request
-from shared.ingestion.flows import breaker_http, dead_letters_http
+from shared.web import breaker_http, dead_letters_http
+from shared.web.exchange import Request
+from shared.wiring import autoscaling as wiring
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.bindings.test_nightly_functions import JOB
 from tests.builders import resource

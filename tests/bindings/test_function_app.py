@@ -14,15 +14,15 @@ from unittest.mock import Mock
 import azure.functions as func
 import pytest
 
-from shared import wiring
-from shared.adapters.memory import MemoryCapacityControl, MemoryReader, MemoryStateStore
+from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import ServiceBusSubscription
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.messages import decode_action, decode_metric, encode_metric
 from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
 from shared.settings import SettingsError
-from tests.unit.test_settings import SINGLE
+from shared.wiring import autoscaling as wiring
+from tests.settings.test_settings import SINGLE
 
 ENVIRON = {**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true"}
 BACKLOG = "orders-billing-backlog"

@@ -18,28 +18,30 @@ import azure.functions as func
 import pytest
 from azure_functions_runtime.bindings.datumdef import Datum
 
+from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, http_datum, json_datum, text_datum
-from local.system import APP_DIR
-from shared import wiring, wiring_checks, wiring_ingestion
-from shared import wiring_ingestion_state as state
-from shared.adapters.ingestion_memory import (
+from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.adapters.memory.ingestion import (
     MemoryBreakerStore,
     MemoryHubReader,
     MemoryIngestionStore,
     MemoryRetentionStore,
 )
-from shared.adapters.memory import MemoryStateStore
 from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.messages import decode_metric, encode_metric
 from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
 from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
+from shared.ingestion.events.ports import SeenBreaker
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
-from shared.ingestion.ports import SeenBreaker
-from shared.news import News
+from shared.notifications.news import News
 from shared.settings import SettingsError
+from shared.wiring import autoscaling as wiring
+from shared.wiring import checks as wiring_checks
+from shared.wiring import ingestion as wiring_ingestion
+from shared.wiring import ingestion_state as state
 from tests.builders import NOW, resource
-from tests.unit.test_settings import SINGLE
+from tests.settings.test_settings import SINGLE
 
 HUB = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
 ENVIRON = {

@@ -21,12 +21,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
+from local.demo.system import APP_DIR
 from local.functions_host.host import FunctionsHost
-from local.system import APP_DIR
-from shared import wiring, wiring_dashboard
-from shared.adapters.memory import MemoryStateStore
-from shared.dashboard.board import Board, Panel
-from shared.dashboard.recent import RecentLog
+from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.web.board import Board, Panel
+from shared.web.recent import RecentLog
+from shared.wiring import autoscaling as wiring
+from shared.wiring import web as wiring_dashboard
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW, resource
 

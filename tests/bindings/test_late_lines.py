@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from azure_functions_runtime import invocation_id_cv
 
+from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, text_datum
-from local.system import APP_DIR
-from shared import wiring
-from shared.adapters.telemetry import export
-from shared.late_lines import WAITING_MAX, Line, lines
+from shared.adapters.azure.late_lines import WAITING_MAX, Line, lines
+from shared.adapters.azure.telemetry import export
+from shared.wiring import autoscaling as wiring
 from tests.bindings.test_doors import EVERYTHING, HTTP, OTHERS
 from tests.builders import resource
 

@@ -15,21 +15,22 @@ from unittest.mock import Mock
 import azure.functions as func
 import pytest
 
+from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, bytes_datum, json_datum
-from local.system import APP_DIR
-from shared import wiring, wiring_checks
-from shared.adapters.claims_memory import MemoryClaims, MemoryQueueReader, RecordingRecompute
-from shared.adapters.messaging_memory import MemoryLink, MemoryQueue
-from shared.messaging.entities import QueueFacts
+from shared.adapters.memory.claims import MemoryClaims, MemoryQueueReader, RecordingRecompute
+from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
+from shared.datasets.entities import QueueFacts
+from shared.datasets.flows.check_queues import CheckOnce
+from shared.datasets.periods import Period
+from shared.datasets.processing import schedule_processing
 from shared.messaging.errors import BadEvent, EntitiesMisconfigured
-from shared.messaging.flows.check_queues import CheckOnce
-from shared.messaging.flows.send import BatchSender
-from shared.messaging.periods import Period
-from shared.messaging.processing import schedule_processing
+from shared.messaging.send import BatchSender
 from shared.settings import SettingsError
-from tests.unit.test_messaging_arrivals import CLOUD, NOW
-from tests.unit.test_messaging_processing import GOOD_IN, GOOD_OUT
-from tests.unit.test_settings import SINGLE
+from shared.wiring import autoscaling as wiring
+from shared.wiring import checks as wiring_checks
+from tests.datasets.test_arrivals import CLOUD, NOW
+from tests.datasets.test_processing import GOOD_IN, GOOD_OUT
+from tests.settings.test_settings import SINGLE
 
 ENVIRON = {
     **SINGLE,

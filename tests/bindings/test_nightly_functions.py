@@ -12,18 +12,19 @@ from unittest.mock import Mock
 import azure.functions as func
 import pytest
 
-from shared import wiring, wiring_nightly
-from shared.adapters.claims_memory import MemoryClaims
-from shared.adapters.nightly_memory import (
+from shared.adapters.memory.claims import MemoryClaims
+from shared.adapters.memory.nightly import (
     MemoryHerald,
     MemoryInputs,
     MemoryRunStore,
     MemorySubmitter,
 )
-from shared.messaging.periods import Period
-from shared.messaging.processing import schedule_processing
+from shared.datasets.periods import Period
+from shared.datasets.processing import schedule_processing
 from shared.nightly.errors import NightFailed
 from shared.nightly.model import JobPhase, JobStatus, RunState
+from shared.wiring import autoscaling as wiring
+from shared.wiring import nightly as wiring_nightly
 from tests.bindings.test_messaging_functions import ENVIRON, imported, names
 
 SET = "insights-logs-appevents"

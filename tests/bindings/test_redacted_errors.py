@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, text_datum
-from local.system import APP_DIR
-from shared import wiring, wiring_ingestion
 from shared.ingestion.model import Effect, Event
+from shared.wiring import autoscaling as wiring
+from shared.wiring import ingestion as wiring_ingestion
 from tests.bindings.test_ingestion_functions import ENVIRON, STREAM, App, app, batch, own
 from tests.builders import resource
 

@@ -11,20 +11,20 @@ import aiohttp
 import pytest
 from azure.storage.queue.aio import QueueClient
 
-from local import profile
+from local.azure_apis.arm import ArmStandIn
+from local.azure_apis.entities import EntityCounts
+from local.azure_apis.plans import P1V3, Plan
+from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.azurite import Azurite
+from local.demo import profile
+from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host.host import FunctionsHost
-from local.stand_ins.arm import ArmStandIn
-from local.stand_ins.entities import EntityCounts
-from local.stand_ins.plans import P1V3, Plan
-from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
-from local.system import APP_DIR, shrunk_host_json
-from shared import wiring
-from shared.adapters.table_state import TableStateStore
+from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.messages import decode_metric, encode_action, encode_metric
 from shared.autoscaling.model import EntryKind, LogEntry, Metric, MetricValue, Mode, ScaleAction
-from shared.connections import StorageConnection
+from shared.settings.connections import StorageConnection
+from shared.wiring import autoscaling as wiring
 
 NAMES = {
     "metric_collector",

@@ -14,12 +14,13 @@ from aiohttp import web
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
-from local.system import LocalSystem, local_system
-from shared import wiring_dashboard, wiring_ingestion
-from shared.dashboard import panels
+from local.demo.system import LocalSystem, local_system
+from shared.web import panels
+from shared.wiring import ingestion as wiring_ingestion
+from shared.wiring import web as wiring_dashboard
 from tests.local.polling import until
 from tests.local.test_system import step_trace
-from tests.unit.test_dashboard_panels import days
+from tests.web.test_panels import days
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]

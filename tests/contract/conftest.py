@@ -16,28 +16,28 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from shared.adapters.ingestion_checkpoints import PartitionRows
-from shared.adapters.ingestion_checkpoints_memory import MemoryPartitionRows
-from shared.adapters.ingestion_checkpoints_sql import SqlPartitionRows
-from shared.adapters.ingestion_checkpoints_table import TablePartitionRows
-from shared.adapters.ingestion_memory import (
+from shared.adapters.event_hubs.checkpoints import PartitionRows
+from shared.adapters.memory.checkpoints import MemoryPartitionRows
+from shared.adapters.memory.ingestion import (
     MemoryBreakerStore,
     MemoryIngestionStore,
     MemoryOwnershipStore,
     MemoryRetentionStore,
 )
-from shared.adapters.ingestion_sql import SqlIngestionStore
-from shared.adapters.ingestion_sql_breaker import SqlBreakerStore
-from shared.adapters.ingestion_sql_owners import SqlOwnershipStore
-from shared.adapters.ingestion_sql_retention import SqlRetentionStore
-from shared.adapters.ingestion_sql_schema import metadata
-from shared.adapters.ingestion_table import TableIngestionStore
-from shared.adapters.ingestion_table_breaker import TableBreakerStore
-from shared.adapters.ingestion_table_owners import TableOwnershipStore
-from shared.adapters.ingestion_table_retention import TableRetentionStore
-from shared.adapters.sql import Sql
-from shared.connections import StorageConnection
-from shared.ingestion.ports import BreakerStore, OwnershipStore, RetentionStore
+from shared.adapters.sql.breaker import SqlBreakerStore
+from shared.adapters.sql.checkpoints import SqlPartitionRows
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.ownership import SqlOwnershipStore
+from shared.adapters.sql.retention import SqlRetentionStore
+from shared.adapters.sql.schema import metadata
+from shared.adapters.tables.breaker import TableBreakerStore
+from shared.adapters.tables.checkpoints import TablePartitionRows
+from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.adapters.tables.retention import TableRetentionStore
+from shared.ingestion.events.ports import BreakerStore, OwnershipStore, RetentionStore
+from shared.settings.connections import StorageConnection
 from tests.contract.ingestion import Store
 from tests.contract.postgres import postgres
 

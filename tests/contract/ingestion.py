@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
-from shared.ingestion.accounting import dead_letter
+from shared.ingestion.events.accounting import dead_letter
+from shared.ingestion.events.ports import DeadLetterStore, IngestionStore, NewestDeadLetters
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -21,7 +22,6 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.ingestion.ports import DeadLetterStore, IngestionStore, NewestDeadLetters
 from tests.builders import NOW
 
 

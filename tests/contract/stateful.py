@@ -32,8 +32,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, run_state_machine_as_test
 
-from shared.adapters.sql import Sql
-from shared.adapters.transport import ServerTimeTransport
+from shared.adapters.azure.transport import ServerTimeTransport
+from shared.adapters.sql.engine import Sql
 
 T = TypeVar("T")
 MORE = os.environ.get("STATEFUL_EXAMPLES", "")

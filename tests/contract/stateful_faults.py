@@ -28,8 +28,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from shared.adapters import app_service, service_bus, storage_queue, table_service
-from shared.adapters.transport import LoopbackTransport, ServerTimeTransport
+from shared.adapters.arm import app_service
+from shared.adapters.azure.transport import LoopbackTransport, ServerTimeTransport
+from shared.adapters.queues import backlog as storage_queue
+from shared.adapters.service_bus import backlog as service_bus
+from shared.adapters.tables import client as table_service
 from tests.builders import NOW
 
 Call = Callable[[], Awaitable[Any]]

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from local.amqp.administration import service_bus
+from local.amqp_broker.administration import service_bus
+from local.azure_apis.arm import ArmStandIn
+from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.azurite import Azurite
-from local.stand_ins.arm import ArmStandIn
-from local.stand_ins.plans import P1V3, Plan, PlanId
-from shared import wiring
-from shared.autoscaling.__main__ import main
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
-from shared.command_line import DONE, FAILED, WRONG
-from tests.unit.test_settings import SINGLE
+from shared.cli.command_line import DONE, FAILED, WRONG
+from shared.cli.main import main
+from shared.wiring import autoscaling as wiring
+from tests.settings.test_settings import SINGLE
 
 Run = Callable[..., Coroutine[Any, Any, int]]
 

@@ -8,21 +8,21 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.storage.queue import QueueClient
 
+from local.azure_apis import arm_errors
+from local.azure_apis.arm import ArmStandIn
+from local.azure_apis.entities import EntityCounts
+from local.azure_apis.loopback_server import HANG, Fault, Reply
+from local.azure_apis.plans import P1V3, Plan, PlanId
+from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn, refusal
 from local.azurite import Azurite
-from local.stand_ins import arm_errors
-from local.stand_ins.arm import ArmStandIn
-from local.stand_ins.entities import EntityCounts
-from local.stand_ins.loopback_server import HANG, Fault, Reply
-from local.stand_ins.plans import P1V3, Plan, PlanId
-from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn, refusal
 from shared import settings
-from shared.adapters.app_service import AppServiceControl
-from shared.adapters.arm_permissions import ArmPermissions
-from shared.adapters.ingestion_memory import MemoryBreakerStore
-from shared.adapters.ingestion_table_breaker import TableBreakerStore
-from shared.adapters.memory import MemoryCapacityControl
-from shared.adapters.readers import AzureReader
-from shared.adapters.transport import is_loopback
+from shared.adapters.arm.app_service import AppServiceControl
+from shared.adapters.arm.permissions import ArmPermissions
+from shared.adapters.azure.transport import is_loopback
+from shared.adapters.memory.autoscaling import MemoryCapacityControl
+from shared.adapters.memory.ingestion import MemoryBreakerStore
+from shared.adapters.reader import AzureReader
+from shared.adapters.tables.breaker import TableBreakerStore
 from shared.autoscaling import (
     IngestionBreaker,
     PlanCapacity,
@@ -32,8 +32,8 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFailed
 from shared.autoscaling.model import MetricSource, MetricValue
-from shared.autoscaling.permissions import NEEDED
-from shared.ingestion.breaker import Breaker, Mode
+from shared.autoscaling.operating.permissions import NEEDED
+from shared.ingestion.breaker.breaker import Breaker, Mode
 from shared.settings import Settings, SettingsError
 from tests.builders import NOW, plan
 

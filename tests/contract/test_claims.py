@@ -11,14 +11,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from local.azurite import Azurite
-from shared.adapters.claims_memory import MemoryClaims
-from shared.adapters.claims_table import TABLE_NAME, TAKES_MAX, TableClaims
-from shared.adapters.table import RowConflict, Table
-from shared.adapters.table_keys import key
-from shared.connections import StorageConnection
+from shared.adapters.memory.claims import MemoryClaims
+from shared.adapters.tables.claims import TABLE_NAME, TAKES_MAX, TableClaims
+from shared.adapters.tables.keys import key
+from shared.adapters.tables.table import RowConflict, Table
+from shared.datasets.processing import Work
 from shared.messaging.errors import ClaimTaken, ClaimUnreadable
 from shared.messaging.ports import ClaimStore
-from shared.messaging.processing import Work
+from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
 
 

@@ -17,15 +17,15 @@ from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.exc import OperationalError
 
 from examples.device_totals import add_totals, handle, own, totals
-from shared.adapters.ingestion_memory import MemoryHubReader
-from shared.adapters.ingestion_retry import JitteredRetrying
-from shared.adapters.ingestion_sql import SqlIngestionStore
-from shared.adapters.ingestion_sql_schema import effects, metadata
-from shared.adapters.sql import Sql
-from shared.ingestion.accounting import Writer
+from shared.adapters.azure.retry import JitteredRetrying
+from shared.adapters.memory.ingestion import MemoryHubReader
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.schema import effects, metadata
 from shared.ingestion.errors import IngestionError
-from shared.ingestion.flows.process_batch import Consumer, run
-from shared.ingestion.flows.settle import side_by_side
+from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.handle import side_by_side
+from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.model import Effect, Event, Stream
 
 T = TypeVar("T")

@@ -14,14 +14,14 @@ from azure.eventhub import LoadBalancingStrategy
 from azure.eventhub.aio._eventprocessor._ownership_manager import OwnershipManager
 from azure.eventhub.exceptions import OwnershipLostError
 
-from shared.adapters.ingestion_checkpoints import (
+from shared.adapters.event_hubs.checkpoints import (
     FencedCheckpointStore,
     Group,
     PartitionRow,
     PartitionRows,
     SeenRows,
 )
-from shared.adapters.ingestion_checkpoints_memory import MemoryPartitionRows
+from shared.adapters.memory.checkpoints import MemoryPartitionRows
 from shared.ingestion.errors import StoreUnavailable
 from tests.builders import NOW
 from tests.contract.conftest import Backend

@@ -14,12 +14,12 @@ from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 from azure.eventhub.exceptions import OwnershipLostError
 
 from examples.client_checkpoints import read
-from local.amqp import AmqpStandIn
-from local.amqp.model.properties import HubProperties
-from shared.adapters.ingestion_checkpoints import FencedCheckpointStore
-from shared.adapters.ingestion_checkpoints_sql import SqlPartitionRows
-from shared.adapters.ingestion_sql_schema import metadata
-from shared.adapters.sql import Sql
+from local.amqp_broker import AmqpStandIn
+from local.amqp_broker.model.properties import HubProperties
+from shared.adapters.event_hubs.checkpoints import FencedCheckpointStore
+from shared.adapters.sql.checkpoints import SqlPartitionRows
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.schema import metadata
 from tests.local.polling import until
 
 pytestmark = [

@@ -16,17 +16,19 @@ from azure.eventhub.aio import EventHubProducerClient
 from azure.servicebus.aio import ServiceBusClient
 from azure.storage.queue.aio import QueueClient
 
-from local.amqp import AmqpStandIn
-from local.amqp.model.properties import HubProperties
+from local.amqp_broker import AmqpStandIn
+from local.amqp_broker.model.properties import HubProperties
 from local.azurite import Azurite
-from shared import settings, wiring, wiring_ingestion
-from shared.command_line import DONE, FAILED, WRONG
-from shared.ingestion.__main__ import main
-from shared.ingestion.decoding import decode
-from shared.ingestion.flows import process_batch
-from shared.ingestion.readings import Interests
-from shared.ingestion.survey import Span
-from tests.unit.test_settings import SINGLE
+from shared import settings
+from shared.cli.command_line import DONE, FAILED, WRONG
+from shared.cli.main import main
+from shared.ingestion.decoding.decoding import decode
+from shared.ingestion.decoding.readings import Interests
+from shared.ingestion.events import process_batch
+from shared.ingestion.events.survey import Span
+from shared.wiring import autoscaling as wiring
+from shared.wiring import ingestion as wiring_ingestion
+from tests.settings.test_settings import SINGLE
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -214,7 +216,7 @@ async def test_what_makes_no_sense_is_said_before_anything_is_done(
 async def test_one_value_is_sent_as_an_event_that_the_app_understands(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("send", "shop", "load", "42.5", "--time", "2026-03-01T12:00:00Z", "--json")
+    words = ("send-reading", "shop", "load", "42.5", "--time", "2026-03-01T12:00:00Z", "--json")
     code = await asyncio.to_thread(main, [*words, "--settings", str(rig.file)])
     said = rig.capsys.readouterr()
     assert code == DONE

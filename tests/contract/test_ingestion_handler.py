@@ -27,24 +27,27 @@ from sqlalchemy import Column, MetaData, String, Table, delete, func, select
 from sqlalchemy.exc import OperationalError
 
 from examples.device_totals import add_totals, handle, handling, own, totals
-from local.amqp import AmqpStandIn
-from local.amqp.model.properties import HubProperties
-from shared import settings, wiring, wiring_checks, wiring_ingestion
-from shared import wiring_ingestion_state as state
-from shared.adapters.ingestion_memory import MemoryHubReader
-from shared.adapters.ingestion_sql_schema import checkpoints
-from shared.adapters.sql import Sql
-from shared.command_line import DONE
-from shared.ingestion.__main__ import main
+from local.amqp_broker import AmqpStandIn
+from local.amqp_broker.model.properties import HubProperties
+from shared import settings
+from shared.adapters.memory.ingestion import MemoryHubReader
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.schema import checkpoints
+from shared.cli.command_line import DONE
+from shared.cli.main import main
 from shared.ingestion.errors import IngestionError
-from shared.ingestion.handling import Handling
+from shared.ingestion.events.handling import Handling
 from shared.ingestion.model import Effect, Event, Stream
 from shared.settings import SettingsError
+from shared.wiring import autoscaling as wiring
+from shared.wiring import checks as wiring_checks
+from shared.wiring import ingestion as wiring_ingestion
+from shared.wiring import ingestion_state as state
 from tests.bindings.test_ingestion_functions import ENVIRON, batch, imported
 from tests.builders import resource
 from tests.contract.test_device_totals import exact, read_totals, readings
 from tests.local.polling import POLL_SECONDS
-from tests.unit.test_settings import SINGLE
+from tests.settings.test_settings import SINGLE
 
 ROOT = Path(__file__).parents[2]
 NAME = "examples.device_totals:handling"
@@ -219,7 +222,7 @@ class Processes:
         self.running: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "shared.ingestion", "run", "--handler", NAME]
+        command = [sys.executable, "-m", "shared", "run", "--handler", NAME]
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 command, env={**os.environ, **self.environ}, cwd=ROOT, stderr=log

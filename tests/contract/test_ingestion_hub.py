@@ -10,16 +10,16 @@ import pytest
 from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubProducerClient
 
-from local.amqp import AmqpStandIn, VirtualClock
-from local.amqp.model.properties import HubProperties
-from shared.adapters.event_hubs import EventHubReader
-from shared.adapters.ingestion_memory import MemoryHubReader
-from shared.connections import EventHubConnection, event_hub_connection
+from local.amqp_broker import AmqpStandIn, VirtualClock
+from local.amqp_broker.model.properties import HubProperties
+from shared.adapters.event_hubs.hub import EventHubReader
+from shared.adapters.memory.ingestion import MemoryHubReader
+from shared.ingestion.breaker.operate import Hub
 from shared.ingestion.errors import HubUnavailable
-from shared.ingestion.flows.attend import Hub
+from shared.ingestion.events.ports import ReadBack
+from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Event, HubState, Stream
-from shared.ingestion.ports import ReadBack
-from shared.ingestion.survey import Span
+from shared.settings.connections import EventHubConnection, event_hub_connection
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from shared.ingestion.balancing import Claim
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ports import OwnershipStore
+from shared.ingestion.events.ports import OwnershipStore
+from shared.ingestion.ownership.balancing import Claim
 from tests.contract.conftest import Backend, now
 
 A_MOMENT = timedelta(seconds=5)

@@ -9,12 +9,12 @@ import pytest
 from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubProducerClient
 
-from local.amqp import AmqpStandIn
-from local.amqp.model.properties import HubProperties
-from shared.adapters.event_hub_receiver import EventHubReceiver
-from shared.connections import EventHubConnection, event_hub_connection
+from local.amqp_broker import AmqpStandIn
+from local.amqp_broker.model.properties import HubProperties
+from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.model import Event
+from shared.settings.connections import EventHubConnection, event_hub_connection
 from tests.local.polling import until
 
 pytestmark = [

@@ -10,14 +10,14 @@ import pytest
 from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 
-from local.amqp import AmqpStandIn
-from local.amqp.model.properties import HubProperties
-from shared.adapters.event_hub_receiver import EventHubReceiver
-from shared.adapters.event_hub_sender import send_event
-from shared.adapters.event_hubs import IDLE_SECONDS_MAX, EventHubReader, client_of
-from shared.connections import EventHubConnection, event_hub_connection
+from local.amqp_broker import AmqpStandIn
+from local.amqp_broker.model.properties import HubProperties
+from shared.adapters.event_hubs.hub import IDLE_SECONDS_MAX, EventHubReader, client_of
+from shared.adapters.event_hubs.receiver import EventHubReceiver
+from shared.adapters.event_hubs.sender import send_event
 from shared.ingestion.errors import HubSilent, HubUnavailable
 from shared.ingestion.model import Event
+from shared.settings.connections import EventHubConnection, event_hub_connection
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
 from tests.local.half_open_hub import HalfOpenProxy
 from tests.local.polling import until

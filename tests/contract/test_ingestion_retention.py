@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from shared.ingestion.events.ports import RetentionStore
 from shared.ingestion.model import Mark
-from shared.ingestion.ports import RetentionStore
 from tests.builders import NOW
 from tests.contract.ingestion import Store, commit, effect, gap, letter, new_stream
 

@@ -12,18 +12,19 @@ from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubProducerClient
 from sqlalchemy import select
 
-from local.amqp import AmqpStandIn
-from local.amqp.model.properties import HubProperties
-from shared import wiring, wiring_checks
-from shared import wiring_ingestion_state as state
-from shared.adapters.ingestion_sql_schema import effects
-from shared.ingestion.breaker import Breaker, Mode
-from shared.ingestion.flows.serve import serve
+from local.amqp_broker import AmqpStandIn
+from local.amqp_broker.model.properties import HubProperties
+from shared.adapters.sql.schema import effects
+from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.ingestion.events.ports import Handler
 from shared.ingestion.model import Effect, Event, Stream
-from shared.ingestion.ports import Handler
-from shared.wiring_runner import Runner
+from shared.ingestion.ownership.serve import serve
+from shared.wiring import autoscaling as wiring
+from shared.wiring import checks as wiring_checks
+from shared.wiring import ingestion_state as state
+from shared.wiring.runner import Runner
 from tests.local.polling import POLL_SECONDS, until
-from tests.unit.test_settings import SINGLE
+from tests.settings.test_settings import SINGLE
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -15,23 +15,26 @@ from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubProducerClient
 from sqlalchemy import select
 
-from local.amqp import AmqpStandIn
-from local.amqp.model.properties import HubProperties
-from shared import wiring, wiring_checks, wiring_ingestion, wiring_runner
-from shared import wiring_ingestion_state as state
-from shared.adapters.event_hub_receiver import EventHubReceiver
-from shared.adapters.ingestion_sql_schema import effects
+from local.amqp_broker import AmqpStandIn
+from local.amqp_broker.model.properties import HubProperties
+from shared.adapters.event_hubs.receiver import EventHubReceiver
+from shared.adapters.sql.schema import effects
 from shared.ingestion.errors import HubUnavailable
-from shared.ingestion.flows import tail
-from shared.ingestion.flows.ingest import Line
-from shared.ingestion.flows.settle import side_by_side
-from shared.ingestion.flows.tail import TailWatch
+from shared.ingestion.events import tail
+from shared.ingestion.events.handle import side_by_side
+from shared.ingestion.events.ingest import Line
+from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.model import Event
-from shared.wiring_runner import Runner
+from shared.wiring import autoscaling as wiring
+from shared.wiring import checks as wiring_checks
+from shared.wiring import ingestion as wiring_ingestion
+from shared.wiring import ingestion_state as state
+from shared.wiring import runner as wiring_runner
+from shared.wiring.runner import Runner
 from tests.contract import test_ingestion_runner
 from tests.contract.test_ingestion_runner import NO_STORAGE
 from tests.local.polling import POLL_SECONDS, until
-from tests.unit.test_settings import SINGLE
+from tests.settings.test_settings import SINGLE
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from shared.ingestion.accounting import Fate, fate
 from shared.ingestion.errors import AccountingBroken, CommitRefused, Fenced
+from shared.ingestion.events.accounting import Fate, fate
+from shared.ingestion.events.ports import Saved
 from shared.ingestion.model import Commit, Effect, OutboxMessage, Stream
-from shared.ingestion.ports import Saved
 from tests.builders import NOW
 from tests.contract.conftest import now
 from tests.contract.ingestion import Store, checkpoint, commit, effect, gap, letter, new_stream

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from local.stand_ins.loopback_server import Fault, LoopbackServer, Reply, Request
-from shared.adapters.consumption_switch import AppSettingSwitch, SwitchingAnnouncer
-from shared.ingestion.breaker import Breaker
+from local.azure_apis.loopback_server import Fault, LoopbackServer, Reply, Request
+from shared.adapters.arm.consumption_switch import AppSettingSwitch, SwitchingAnnouncer
+from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.errors import DependencyDown
 
 APP = (

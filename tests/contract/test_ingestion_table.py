@@ -12,21 +12,21 @@ from azure.core.exceptions import ServiceResponseError
 from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
-from shared.adapters.ingestion_memory import MemoryHubReader, MemoryIngestionStore
-from shared.adapters.ingestion_retry import JitteredRetrying
-from shared.adapters.ingestion_table import TableIngestionStore
-from shared.adapters.ingestion_table_breaker import TableBreakerStore
-from shared.adapters.ingestion_table_owners import TableOwnershipStore
-from shared.adapters.transport import ServerTimeTransport
-from shared.connections import StorageConnection
-from shared.ingestion.accounting import Writer
-from shared.ingestion.balancing import Claim
-from shared.ingestion.breaker import Breaker
+from shared.adapters.azure.retry import JitteredRetrying
+from shared.adapters.azure.transport import ServerTimeTransport
+from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
+from shared.adapters.tables.breaker import TableBreakerStore
+from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.errors import AccountingBroken, StoreUnavailable
-from shared.ingestion.flows.process_batch import Consumer, run
-from shared.ingestion.flows.settle import side_by_side
+from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.handle import side_by_side
+from shared.ingestion.events.ports import SeenBreaker
+from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
-from shared.ingestion.ports import SeenBreaker
+from shared.ingestion.ownership.balancing import Claim
+from shared.settings.connections import StorageConnection
 from tests.builders import NOW
 from tests.contract.conftest import now
 from tests.contract.ingestion import Store, commit, effect, event, gap, letter, new_stream

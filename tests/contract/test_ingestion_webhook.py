@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 
-from shared.adapters.announcing import HeraldAnnouncer
-from shared.adapters.ingestion_retry import JitteredRetrying
-from shared.adapters.webhook import LogHerald, Webhook
-from shared.ingestion.breaker import Breaker, Mode
+from shared.adapters.azure.retry import JitteredRetrying
+from shared.adapters.webhook.announcer import HeraldAnnouncer
+from shared.adapters.webhook.webhook import LogHerald, Webhook
+from shared.ingestion.breaker.breaker import Breaker, Mode
 from shared.ingestion.errors import AnnouncementFailed
 from tests.builders import NOW
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode
 
-from local.amqp import AmqpStandIn, in_thread
-from shared.command_line import DONE, FAILED, WRONG
-from shared.messaging.__main__ import main
+from local.amqp_broker import AmqpStandIn, in_thread
+from shared.cli.command_line import DONE, FAILED, WRONG
+from shared.cli.main import main
 from shared.messaging.errors import BadLines
 from shared.messaging.lines import read_messages
 
@@ -54,10 +54,10 @@ def test_a_file_is_sent_in_its_order(
 ) -> None:
     lines = [{"body": "text", "message_id": "1"}, {"body": {"a": [1, "ü"]}, "subject": "s"}]
     file = write("\n".join(map(json.dumps, lines)) + "\n\n")
-    assert main(["send", file, "--queue", "jobs"]) == DONE
+    assert main(["send-messages", file, "--queue", "jobs"]) == DONE
     assert received(bus) == [("text", None), ('{"a":[1,"\\u00fc"]}', "application/json")]
     assert "2 message(s) sent in 1 batch(es)" in capsys.readouterr().out
-    assert main(["send", file, "--queue", "jobs", "--json"]) == DONE
+    assert main(["send-messages", file, "--queue", "jobs", "--json"]) == DONE
     assert json.loads(capsys.readouterr().out)["sent"] == 2
     received(bus)
 
@@ -66,7 +66,7 @@ def test_lines_can_be_bodies_and_come_from_the_input(
     bus: AmqpStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO('{"n": 1}\n[2]\n'))
-    assert main(["send", "-", "--queue", "jobs", "--raw", "--order", "free"]) == DONE
+    assert main(["send-messages", "-", "--queue", "jobs", "--raw", "--order", "free"]) == DONE
     assert sorted(body for body, _ in received(bus)) == ["[2]", '{"n": 1}']
 
 
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_said_with_its_line_and_nothing_is_sent(
     bus: AmqpStandIn, write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write('{"body": 1}\n{"body": 2, "sesion_id": "x"}\n\nnonsense\n{"body": 3}')
-    assert main(["send", file, "--queue", "jobs"]) == WRONG
+    assert main(["send-messages", file, "--queue", "jobs"]) == WRONG
     said = capsys.readouterr().err
     assert "line 2: unknown field 'sesion_id'" in said
     assert "line 4: Expecting value" in said
@@ -84,12 +84,12 @@ def test_what_is_wrong_is_said_with_its_line_and_nothing_is_sent(
 def test_a_missing_file_a_missing_connection_and_a_huge_message_are_wrong(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["send", "no/such/file", "--queue", "jobs"]) == WRONG
+    assert main(["send-messages", "no/such/file", "--queue", "jobs"]) == WRONG
     file = write('{"body": 1}')
-    assert main(["send", file, "--queue", "jobs", "--connection", "Elsewhere"]) == WRONG
+    assert main(["send-messages", file, "--queue", "jobs", "--connection", "Elsewhere"]) == WRONG
     assert "Elsewhere" in capsys.readouterr().err
     file = write(json.dumps({"body": "x" * 300_000, "message_id": "huge"}))
-    assert main(["send", file, "--queue", "jobs"]) == WRONG
+    assert main(["send-messages", file, "--queue", "jobs"]) == WRONG
     assert "#0 (huge)" in capsys.readouterr().err
 
 
@@ -97,7 +97,7 @@ def test_a_queue_that_is_not_there_is_said(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write('{"body": 1}')
-    assert main(["send", file, "--queue", "nowhere"]) == FAILED
+    assert main(["send-messages", file, "--queue", "nowhere"]) == FAILED
     assert "'nowhere' could not be found" in capsys.readouterr().err
 
 
@@ -107,14 +107,16 @@ def test_a_dead_endpoint_is_named_at_once_and_given_up(
     with in_thread(AmqpStandIn()) as gone:
         monkeypatch.setenv("ServiceBusConnection", gone.connection_string)
     file = write('{"body": 1}')
-    assert main(["send", file, "--queue", "jobs", "--tries", "2"]) == FAILED
+    assert main(["send-messages", file, "--queue", "jobs", "--tries", "2"]) == FAILED
     first, failed, error = capsys.readouterr().err.splitlines()
     assert first.startswith("1 message(s) to jobs at 127.0.0.1")
     assert failed.endswith("; trying again in 0.5 s")
     assert error.startswith("error: no connection: ")
 
 
-@pytest.mark.parametrize("arguments", [[], ["send"], ["send", "f"], ["send", "f", "--queue"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["send-messages"], ["send-messages", "f"], ["send-messages", "f", "--queue"]]
+)
 def test_a_wrong_command_ends_with_two(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)

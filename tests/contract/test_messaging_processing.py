@@ -12,19 +12,19 @@ import pytest
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from local.amqp import AmqpStandIn, VirtualClock
-from local.processing_queues import declare_processing_queues
-from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
-from shared.adapters.claims_memory import MemoryClaims, RecordingRecompute
-from shared.adapters.messaging_queues import ServiceBusQueueReader
-from shared.adapters.messaging_sender import batch_sender
-from shared.connections import ServiceBusConnection
-from shared.messaging.arrivals import BlobArrived
-from shared.messaging.entities import QueueFacts
+from local.amqp_broker import AmqpStandIn, VirtualClock
+from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
+from local.demo.processing_queues import declare_processing_queues
+from shared.adapters.memory.claims import MemoryClaims, RecordingRecompute
+from shared.adapters.service_bus.entities import ServiceBusQueueReader
+from shared.adapters.service_bus.sender import batch_sender
+from shared.datasets.arrivals import BlobArrived
+from shared.datasets.entities import QueueFacts
+from shared.datasets.flows import check_queues, process_dataset, telemetry_arrived
+from shared.datasets.periods import Period
+from shared.datasets.processing import decode_work
 from shared.messaging.errors import LinkFailed
-from shared.messaging.flows import check_queues, process_dataset, telemetry_arrived
-from shared.messaging.periods import Period
-from shared.messaging.processing import decode_work
+from shared.settings.connections import ServiceBusConnection
 
 DAILY = Period()
 WINDOW = DAILY.memory + timedelta(hours=12)

@@ -14,18 +14,18 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiveMode
 from proton import Message as ProtonMessage
 
-from local.amqp import AmqpStandIn, faults, in_thread
-from local.amqp.model.properties import QueueProperties
-from shared.adapters.messaging_clients import AioClient
-from shared.adapters.messaging_link import ServiceBusLink
-from shared.adapters.messaging_loading import CarefulLoader, DirectLoader, loader
-from shared.adapters.messaging_sender import BlockingBatchSender, batch_sender
-from shared.connections import ServiceBusConnection
+from local.amqp_broker import AmqpStandIn, faults, in_thread
+from local.amqp_broker.model.properties import QueueProperties
+from shared.adapters.service_bus.clients import AioClient
+from shared.adapters.service_bus.link import ServiceBusLink
+from shared.adapters.service_bus.loading import CarefulLoader, DirectLoader, loader
+from shared.adapters.service_bus.sender import BlockingBatchSender, batch_sender
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
-from shared.messaging.flows.send import BatchSender
 from shared.messaging.model import Limits, Message, Order, Result
+from shared.messaging.send import BatchSender
 from shared.messaging.sending import Patience
 from shared.messaging.wire_size import envelope_bytes, message_bytes, section_bytes
+from shared.settings.connections import ServiceBusConnection
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 
 pytestmark = LEAVES_SOCKETS_OPEN

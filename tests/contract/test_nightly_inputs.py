@@ -11,7 +11,7 @@ import pytest
 from azure.storage.blob.aio import ContainerClient
 
 from local.azurite import Azurite
-from shared.adapters.nightly_inputs import StoredInputs, parts
+from shared.adapters.spark.inputs import StoredInputs, parts
 from shared.nightly.errors import InputUnreadable
 from shared.nightly.layout import date_of, may_hold
 

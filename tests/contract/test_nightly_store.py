@@ -11,14 +11,14 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from local.azurite import Azurite
-from shared.adapters.nightly_memory import MemoryRunStore
-from shared.adapters.nightly_tables import ASKS_MAX, TABLE_NAME, TableRunStore
-from shared.adapters.table import RowConflict, Table
-from shared.connections import StorageConnection
+from shared.adapters.memory.nightly import MemoryRunStore
+from shared.adapters.tables.runs import ASKS_MAX, TABLE_NAME, TableRunStore
+from shared.adapters.tables.table import RowConflict, Table
 from shared.nightly import runs
 from shared.nightly.errors import RunTaken
 from shared.nightly.model import Demand, Run, RunPolicy, RunState
 from shared.nightly.ports import RunStore
+from shared.settings.connections import StorageConnection
 
 NOW = datetime.now(UTC)
 DAY = date(2026, 2, 28)

@@ -17,15 +17,15 @@ from typing import Any, Protocol, cast
 
 import pytest
 
-from local.stand_ins.loopback_server import Fault, LoopbackServer, Reply
-from local.stand_ins.spark_batches import BatchStandIn, Flavour
-from local.stand_ins.spark_databricks import DatabricksStandIn
-from shared.adapters.nightly_batches import BatchSubmitter
-from shared.adapters.nightly_databricks import DatabricksSubmitter
-from shared.adapters.nightly_livy import FabricClient, LivyClient
-from shared.adapters.nightly_local import LocalSubmitter
-from shared.adapters.nightly_memory import MemorySubmitter
-from shared.adapters.nightly_synapse import SynapseClient
+from local.azure_apis.loopback_server import Fault, LoopbackServer, Reply
+from local.azure_apis.spark_batches import BatchStandIn, Flavour
+from local.azure_apis.spark_databricks import DatabricksStandIn
+from shared.adapters.memory.nightly import MemorySubmitter
+from shared.adapters.spark.batches import BatchSubmitter
+from shared.adapters.spark.databricks import DatabricksSubmitter
+from shared.adapters.spark.livy import FabricClient, LivyClient
+from shared.adapters.spark.local import LocalSubmitter
+from shared.adapters.spark.synapse import SynapseClient
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus
 from shared.nightly.ports import JobSubmitter
@@ -198,7 +198,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def far(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Batches | Databricks]:
-    monkeypatch.setattr("shared.adapters.nightly_databricks.RETRY_SECONDS", 1)
+    monkeypatch.setattr("shared.adapters.spark.databricks.RETRY_SECONDS", 1)
     async with AsyncExitStack() as stack:
         yield await remote(request.param, stack)
 
@@ -280,7 +280,7 @@ async def test_who_is_busy_is_asked_again_later(far: Batches | Databricks, statu
 
 @pytest.mark.parametrize("kind", ["livy", "old livy", "synapse", "fabric", "databricks"])
 async def test_a_lost_reply_is_no_second_run(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.adapters.nightly_databricks.RETRY_SECONDS", 1)
+    monkeypatch.setattr("shared.adapters.spark.databricks.RETRY_SECONDS", 1)
     async with AsyncExitStack() as stack:
         far = await remote(kind, stack, SHORT_PATIENCE_SECONDS)
         far.server.fail_next(LOST)

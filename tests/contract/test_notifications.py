@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from local.azurite import Azurite
-from shared.adapters.notifications_memory import MemoryMemories
-from shared.adapters.notifications_table import TableMemories
-from shared.connections import StorageConnection
-from shared.news import Kind, News
+from shared.adapters.memory.notifications import MemoryMemories
+from shared.adapters.tables.notifications import TableMemories
+from shared.notifications.news import Kind, News
 from shared.notifications.ports import Forgotten, Look, Memories
 from shared.notifications.telling import Memory, Telling
+from shared.settings.connections import StorageConnection
 from tests.builders import NOW
 
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from local.stand_ins import arm_errors
-from local.stand_ins.arm import ArmStandIn
-from local.stand_ins.loopback_server import HANG, LOST_REPLY, Fault
-from local.stand_ins.plans import P1V3, Plan
-from shared.adapters.app_service import AppServiceControl
-from shared.adapters.memory import MemoryStateStore
+from local.azure_apis import arm_errors
+from local.azure_apis.arm import ArmStandIn
+from local.azure_apis.loopback_server import HANG, LOST_REPLY, Fault
+from local.azure_apis.plans import P1V3, Plan
+from shared.adapters.arm.app_service import AppServiceControl
+from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.autoscaling.flows import reconciler, scaler, scaling_logic
 from shared.autoscaling.model import (
     CAPACITY_METRIC,

@@ -17,36 +17,36 @@ import pytest
 from aiohttp import web
 
 from shared import settings
-from shared.adapters.app_service import AppServiceControl
-from shared.adapters.claims_table import TableClaims
-from shared.adapters.event_hubs import EventHubReader
-from shared.adapters.ingestion_checkpoints import Group
-from shared.adapters.ingestion_checkpoints_table import TablePartitionRows
-from shared.adapters.ingestion_retry import JitteredRetrying
-from shared.adapters.ingestion_sender import StorageQueueSender
-from shared.adapters.ingestion_table import TableIngestionStore
-from shared.adapters.ingestion_table_breaker import TableBreakerStore
-from shared.adapters.ingestion_table_owners import TableOwnershipStore
-from shared.adapters.messaging_queues import ServiceBusQueueReader
-from shared.adapters.messaging_sender import batch_sender
-from shared.adapters.nightly_batches import BatchSubmitter
-from shared.adapters.nightly_inputs import StoredInputs
-from shared.adapters.nightly_livy import LivyClient
-from shared.adapters.nightly_tables import TableRunStore
-from shared.adapters.notifications_table import TableMemories
-from shared.adapters.service_bus import ServiceBusReader
-from shared.adapters.storage_queue import StorageQueueReader
-from shared.adapters.table_state import TableStateStore
-from shared.adapters.trends_table import TableTrends
-from shared.adapters.webhook import LogHerald, Webhook
+from shared.adapters.arm.app_service import AppServiceControl
+from shared.adapters.azure.retry import JitteredRetrying
+from shared.adapters.event_hubs.checkpoints import Group
+from shared.adapters.event_hubs.hub import EventHubReader
+from shared.adapters.queues.backlog import StorageQueueReader
+from shared.adapters.queues.outbox_sender import StorageQueueSender
+from shared.adapters.service_bus.backlog import ServiceBusReader
+from shared.adapters.service_bus.entities import ServiceBusQueueReader
+from shared.adapters.service_bus.sender import batch_sender
+from shared.adapters.spark.batches import BatchSubmitter
+from shared.adapters.spark.inputs import StoredInputs
+from shared.adapters.spark.livy import LivyClient
+from shared.adapters.tables.breaker import TableBreakerStore
+from shared.adapters.tables.checkpoints import TablePartitionRows
+from shared.adapters.tables.claims import TableClaims
+from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.tables.notifications import TableMemories
+from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.adapters.tables.runs import TableRunStore
+from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.trends import TableTrends
+from shared.adapters.webhook.webhook import LogHerald, Webhook
 from shared.autoscaling import ServiceBusQueue, StorageQueue
-from shared.declared import SETTINGS
+from shared.datasets.processing import Work
 from shared.ingestion.model import OutboxMessage, Stream
 from shared.messaging.model import Message
-from shared.messaging.processing import Work
-from shared.news import Kind, News
 from shared.nightly.model import Job
+from shared.notifications.news import Kind, News
 from shared.notifications.telling import Memory, Telling
+from shared.settings.declared import SETTINGS
 from tests.builders import NOW, plan
 
 PLANTED = "hunter2hunter2hunter2hunter2hunter2hunter2+/"

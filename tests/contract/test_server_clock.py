@@ -17,27 +17,27 @@ from aiohttp import web
 from azure.storage.queue import QueueClient
 from yarl import URL
 
+from local.azure_apis.arm import ArmStandIn
+from local.azure_apis.loopback_server import HOST
+from local.azure_apis.plans import P1V3, Plan
+from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.azurite import Azurite
-from local.stand_ins.arm import ArmStandIn
-from local.stand_ins.loopback_server import HOST
-from local.stand_ins.plans import P1V3, Plan
-from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
-from shared.adapters.app_service import AppServiceControl
-from shared.adapters.ingestion_checkpoints import Group
-from shared.adapters.ingestion_checkpoints_table import TablePartitionRows
-from shared.adapters.ingestion_table import TableIngestionStore
-from shared.adapters.ingestion_table_breaker import TableBreakerStore
-from shared.adapters.ingestion_table_owners import TableOwnershipStore
-from shared.adapters.memory import MemoryCapacityControl
-from shared.adapters.nightly_tables import TableRunStore
-from shared.adapters.notifications_table import TableMemories
-from shared.adapters.service_bus import ServiceBusReader
-from shared.adapters.storage_queue import StorageQueueReader
-from shared.adapters.table_state import TableStateStore
+from shared.adapters.arm.app_service import AppServiceControl
+from shared.adapters.event_hubs.checkpoints import Group
+from shared.adapters.memory.autoscaling import MemoryCapacityControl
+from shared.adapters.queues.backlog import StorageQueueReader
+from shared.adapters.service_bus.backlog import ServiceBusReader
+from shared.adapters.tables.breaker import TableBreakerStore
+from shared.adapters.tables.checkpoints import TablePartitionRows
+from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.tables.notifications import TableMemories
+from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.adapters.tables.runs import TableRunStore
+from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling import Mode, ServiceBusQueue, StorageQueue
 from shared.autoscaling.flows import scaler
 from shared.autoscaling.model import EntryKind, LogEntry, Override, ScaleAction, ScalingState
-from shared.connections import ServiceBusConnection, StorageConnection
+from shared.settings.connections import ServiceBusConnection, StorageConnection
 from tests.builders import TIMING, desired, plan, resource
 from tests.contract.ingestion import new_stream
 from tests.contract.test_azure_adapters import GIVEN, ID, Given, loaded

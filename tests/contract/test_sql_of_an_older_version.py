@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import MetaData, insert
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
-from shared.adapters.ingestion_sql import SqlIngestionStore
-from shared.adapters.ingestion_sql_schema import metadata, outbox
-from shared.adapters.ingestion_sql_writing import names_of
-from shared.adapters.sql import Sql
-from shared.adapters.sql_columns import statement
+from shared.adapters.sql.columns import statement
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.schema import metadata, outbox
+from shared.adapters.sql.writing import names_of
 from tests.contract.ingestion import commit, effect, new_stream
 
 

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from local.azurite import Azurite
-from shared.adapters.memory import MemoryStateStore
-from shared.adapters.table_state import TableStateStore
+from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.histories import SAMPLES_KEPT_MAX
 from shared.autoscaling.model import (
     ActionStatus,
     EntryKind,
@@ -31,9 +30,10 @@ from shared.autoscaling.model import (
     ScalingState,
     Work,
 )
+from shared.autoscaling.policies.history import SAMPLES_KEPT_MAX
 from shared.autoscaling.ports import StateStore
-from shared.connections import StorageConnection
-from shared.outside import METRICS_OF_A_MESSAGE_MAX
+from shared.settings.connections import StorageConnection
+from shared.values.untrusted import METRICS_OF_A_MESSAGE_MAX
 from tests.builders import NOW, ago, desired, history, sample
 
 

@@ -8,13 +8,13 @@ from datetime import timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from local.stand_ins import arm_errors
-from local.stand_ins.arm import ArmStandIn
-from local.stand_ins.loopback_server import Fault as HttpFault
-from local.stand_ins.plans import P1V3, Plan, PlanId
+from local.azure_apis import arm_errors
+from local.azure_apis.arm import ArmStandIn
+from local.azure_apis.loopback_server import Fault as HttpFault
+from local.azure_apis.plans import P1V3, Plan, PlanId
 from shared import settings
-from shared.adapters.app_service import AppServiceControl
-from shared.adapters.memory import MemoryCapacityControl
+from shared.adapters.arm.app_service import AppServiceControl
+from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.model import AppServicePlan
 from tests.builders import plan

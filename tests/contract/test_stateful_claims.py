@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, invariant, multiple, rule
 
 from local.azurite import Azurite
-from shared.adapters.claims_memory import MemoryClaims, RecordingRecompute
-from shared.adapters.claims_table import TableClaims, _keys
-from shared.connections import StorageConnection
-from shared.messaging.claims import Claim
+from shared.adapters.memory.claims import MemoryClaims, RecordingRecompute
+from shared.adapters.tables.claims import TableClaims, _keys
+from shared.datasets.claims import Claim
+from shared.datasets.flows import process_dataset
+from shared.datasets.processing import Work
 from shared.messaging.errors import ClaimTaken
-from shared.messaging.flows import process_dataset
 from shared.messaging.model import Message, Order, Result
 from shared.messaging.ports import ClaimStore
-from shared.messaging.processing import Work
+from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
 from tests.contract.stateful_faults import (
     FAULTS,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from local.azurite import Azurite
-from shared.adapters.nightly_inputs import StoredInputs
-from shared.adapters.nightly_memory import MemoryInputs
+from shared.adapters.memory.nightly import MemoryInputs
+from shared.adapters.spark.inputs import StoredInputs
 from shared.nightly.errors import InputUnreadable
 from tests.contract.stateful_faults import Network, SideBySide, run_machine
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, invariant, rule
 
 from local.azurite import Azurite
-from shared.adapters import notifications_table
-from shared.adapters.notifications_memory import MemoryMemories
-from shared.adapters.notifications_table import TableMemories
-from shared.connections import StorageConnection
-from shared.news import Kind, News
+from shared.adapters.memory.notifications import MemoryMemories
+from shared.adapters.tables import notifications as notifications_table
+from shared.adapters.tables.notifications import TableMemories
+from shared.notifications.news import Kind, News
 from shared.notifications.ports import Forgotten, Look, Memories, Remembered
 from shared.notifications.telling import Key, Memory, Telling
+from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
 from tests.contract.stateful_faults import (
     FAULTS,

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from local.azurite import Azurite
-from shared.adapters import ingestion_sender
-from shared.adapters.ingestion_sender import StorageQueueSender
-from shared.adapters.storage_queue import queue_service
-from shared.connections import StorageConnection
+from shared.adapters.queues import outbox_sender as ingestion_sender
+from shared.adapters.queues.backlog import queue_service
+from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.model import OutboxMessage
+from shared.settings.connections import StorageConnection
 from tests.contract.stateful_faults import Fault, Network, SideBySide, run_machine, texts
 
 objects = st.dictionaries(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from shared.adapters.ingestion_memory import MemoryOwnershipStore
-from shared.ingestion.balancing import Claim, Ownership
+from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost, StoreUnavailable
-from shared.ingestion.ports import SeenOwners
+from shared.ingestion.events.ports import SeenOwners
+from shared.ingestion.ownership.balancing import Claim, Ownership
 from tests.contract.conftest import Backend
 from tests.contract.stateful import (
     REAL_BACKENDS,

@@ -13,15 +13,15 @@ from azure.core.exceptions import AzureError
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from local.azure_apis.entities import EntityCounts
+from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.azurite import Azurite
-from local.stand_ins.entities import EntityCounts
-from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn
-from shared.adapters.claims_memory import MemoryQueueReader
-from shared.adapters.ingestion_memory import MemoryBreakerStore
-from shared.adapters.memory import MemoryCapacityControl, MemoryReader
-from shared.adapters.messaging_queues import ServiceBusQueueReader
-from shared.adapters.readers import AzureReader
-from shared.adapters.storage_queue import queue_service
+from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader
+from shared.adapters.memory.claims import MemoryQueueReader
+from shared.adapters.memory.ingestion import MemoryBreakerStore
+from shared.adapters.queues.backlog import queue_service
+from shared.adapters.reader import AzureReader
+from shared.adapters.service_bus.entities import ServiceBusQueueReader
 from shared.autoscaling import (
     PlanCapacity,
     ServiceBusQueue,
@@ -30,9 +30,9 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.errors import CapacityRefused, ReadFailed
 from shared.autoscaling.model import Count, MetricSource
-from shared.connections import ServiceBusConnection, StorageConnection
-from shared.messaging.entities import QueueFacts
+from shared.datasets.entities import QueueFacts
 from shared.messaging.errors import LinkFailed
+from shared.settings.connections import ServiceBusConnection, StorageConnection
 from tests.builders import plan
 from tests.contract.stateful_faults import Network, SideBySide, run_machine
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, initialize, invariant, multiple, rule
 
 from local.azurite import Azurite
-from shared.adapters.nightly_memory import MemoryRunStore
-from shared.adapters.nightly_tables import TableRunStore
-from shared.connections import StorageConnection
+from shared.adapters.memory.nightly import MemoryRunStore
+from shared.adapters.tables.runs import TableRunStore
 from shared.nightly.errors import RunTaken
 from shared.nightly.model import Demand, Ledger, Run, RunState
+from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
 from tests.contract.stateful_faults import (
     FAULTS,

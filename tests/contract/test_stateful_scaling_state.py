@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, initialize, invariant, rule
 
 from local.azurite import Azurite
-from shared.adapters.memory import MemoryStateStore
-from shared.adapters.table_state import TableStateStore
+from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.errors import StateConflict
 from shared.autoscaling.model import (
     ActionStatus,
@@ -33,8 +33,8 @@ from shared.autoscaling.model import (
     Work,
 )
 from shared.autoscaling.ports import Snapshot, StateStore
-from shared.connections import StorageConnection
-from shared.outside import MEASURE_MAX
+from shared.settings.connections import StorageConnection
+from shared.values.untrusted import MEASURE_MAX
 from tests.builders import NOW, ago
 from tests.contract.stateful_faults import (
     FAULTS,

@@ -14,20 +14,20 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from local.amqp import AmqpStandIn, faults
-from local.amqp.model.entities import Queue
-from local.amqp.model.properties import QueueProperties
-from shared.adapters.messaging_clients import AioClient
-from shared.adapters.messaging_link import ServiceBusLink
-from shared.adapters.messaging_loading import loader
-from shared.adapters.messaging_memory import Fault as LinkFault
-from shared.adapters.messaging_memory import MemoryLink, MemoryQueue
-from shared.connections import ServiceBusConnection
+from local.amqp_broker import AmqpStandIn, faults
+from local.amqp_broker.model.entities import Queue
+from local.amqp_broker.model.properties import QueueProperties
+from shared.adapters.memory.messaging import Fault as LinkFault
+from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
+from shared.adapters.service_bus.clients import AioClient
+from shared.adapters.service_bus.link import ServiceBusLink
+from shared.adapters.service_bus.loading import loader
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped, UnsendableMessage
-from shared.messaging.flows.send import BatchSender
 from shared.messaging.model import Message, Order, Result
 from shared.messaging.ports import BatchLink
+from shared.messaging.send import BatchSender
 from shared.messaging.sending import Patience
+from shared.settings.connections import ServiceBusConnection
 from tests.contract.stateful_faults import HOSTILE, Network, SideBySide, names, run_machine, texts
 
 QUEUE = "jobs"

@@ -14,14 +14,15 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from shared.adapters.ingestion_memory import MemoryIngestionStore, MemoryRetentionStore
-from shared.ingestion.accounting import CommitLimits
+from shared.adapters.memory.ingestion import MemoryIngestionStore, MemoryRetentionStore
 from shared.ingestion.errors import (
     AccountingBroken,
     CommitRefused,
     Fenced,
     StoreUnavailable,
 )
+from shared.ingestion.events.accounting import CommitLimits
+from shared.ingestion.events.ports import Saved, StoredDeadLetter, StoredMessage
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -33,7 +34,6 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.ingestion.ports import Saved, StoredDeadLetter, StoredMessage
 from tests.builders import NOW
 from tests.contract.conftest import Backend
 from tests.contract.ingestion import checkpoint, gap, letter

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, multiple, rule
 
-from local.stand_ins.loopback_server import Fault as HttpFault
-from local.stand_ins.loopback_server import Reply
-from local.stand_ins.spark_batches import BatchStandIn, Flavour
-from shared.adapters.nightly_batches import BatchClient, BatchSubmitter
-from shared.adapters.nightly_livy import FabricClient, LivyClient
-from shared.adapters.nightly_memory import MemorySubmitter
-from shared.adapters.nightly_synapse import SynapseClient
+from local.azure_apis.loopback_server import Fault as HttpFault
+from local.azure_apis.loopback_server import Reply
+from local.azure_apis.spark_batches import BatchStandIn, Flavour
+from shared.adapters.memory.nightly import MemorySubmitter
+from shared.adapters.spark.batches import BatchClient, BatchSubmitter
+from shared.adapters.spark.livy import FabricClient, LivyClient
+from shared.adapters.spark.synapse import SynapseClient
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
 from tests.contract.stateful_faults import HOSTILE, Both, Network, SideBySide, run_machine

@@ -10,7 +10,7 @@ import pytest
 from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
-from shared.adapters.table_rows import profile_row
+from shared.adapters.tables.scaling_rows import profile_row
 from shared.autoscaling.model import Mode, Override, WeekProfile
 from tests.builders import NOW, ago
 from tests.contract.test_state_store import FULL, entry, table_store

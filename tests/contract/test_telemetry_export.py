@@ -15,7 +15,7 @@ from aiohttp import web
 SENDING = """
 import sys
 from opentelemetry import metrics
-from shared.adapters.telemetry import NAME, export
+from shared.adapters.azure.telemetry import NAME, export
 gauge = metrics.get_meter(NAME).create_gauge("autoscaler.capacity")
 gauge.set(1, {"resource": "before the exporter is there"})
 export(sys.argv[1]).join()

@@ -8,11 +8,11 @@ from datetime import date, timedelta
 import pytest
 
 from local.azurite import Azurite
-from shared.adapters.table import Operation, Table
-from shared.adapters.trends_table import TABLE_NAME, TableTrends
-from shared.connections import StorageConnection
+from shared.adapters.tables.table import Operation, Table
+from shared.adapters.tables.trends import TABLE_NAME, TableTrends
 from shared.sampling.trend_rows import Trend, trend_row
 from shared.sampling.verdict import LOST, Finding
+from shared.settings.connections import StorageConnection
 
 DAYS = ["2026-02-27", "2026-02-28", "2026-03-01"]
 

@@ -13,35 +13,35 @@ import pytest
 from sqlalchemy import update
 
 from local.azurite import Azurite
-from shared.adapters.ingestion_sql import SqlIngestionStore
-from shared.adapters.ingestion_sql_schema import dead_letters, metadata
-from shared.adapters.ingestion_table import TableIngestionStore
-from shared.adapters.ingestion_table_breaker import TableBreakerStore
-from shared.adapters.ingestion_table_owners import TableOwnershipStore
-from shared.adapters.ingestion_table_rows import numbered, partition_key
-from shared.adapters.nightly_tables import TableRunStore
-from shared.adapters.notifications_table import TableMemories
-from shared.adapters.sql import Sql
-from shared.adapters.table import Table
-from shared.adapters.table_keys import joined, key
-from shared.adapters.trends_table import TableTrends
-from shared.connections import StorageConnection
-from shared.dashboard import panels
-from shared.dashboard.attention import attention
-from shared.ingestion.balancing import Claim
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.schema import dead_letters, metadata
+from shared.adapters.tables.breaker import TableBreakerStore
+from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.tables.ingestion_rows import numbered, partition_key
+from shared.adapters.tables.keys import joined, key
+from shared.adapters.tables.notifications import TableMemories
+from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.adapters.tables.runs import TableRunStore
+from shared.adapters.tables.table import Table
+from shared.adapters.tables.trends import TableTrends
+from shared.ingestion.dead_letters import find as finding
+from shared.ingestion.dead_letters import notices as news
 from shared.ingestion.errors import RowUnreadable
-from shared.ingestion.flows import dead_letters as finding
-from shared.ingestion.flows import news
 from shared.ingestion.model import FailureKind
-from shared.news import News
+from shared.ingestion.ownership.balancing import Claim
 from shared.nightly.model import Demand
 from shared.notifications import flow
+from shared.notifications.news import News
 from shared.notifications.ports import Observed
 from shared.notifications.telling import Patience
 from shared.sampling.trend_rows import Trend, trend_row
+from shared.settings.connections import StorageConnection
+from shared.web import panels
+from shared.web.attention import attention
 from tests.builders import NOW
 from tests.contract.ingestion import commit, effect, letter, new_stream
-from tests.unit.test_notifications import People
+from tests.notifications.test_notifications import People
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,11 @@ import pytest
 from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
-from shared.adapters.memory import MemoryCapacityControl
-from shared.adapters.table_rows import LOG_PREFIX, log_row, profile_row
-from shared.adapters.table_state import TableStateStore
+from shared.adapters.memory.autoscaling import MemoryCapacityControl
+from shared.adapters.tables.scaling_rows import LOG_PREFIX, log_row, profile_row
+from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.errors import StateUnreadable
-from shared.autoscaling.flows import news as resource_news
+from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import poison, reconciler, retention, scaler, scaling_logic
 from shared.autoscaling.messages import encode_action, encode_metric
 from shared.autoscaling.model import (
@@ -34,10 +34,10 @@ from shared.autoscaling.model import (
     ScaleAction,
     WeekProfile,
 )
-from shared.dashboard.board import Board, read
-from shared.dashboard.page import page
-from shared.dashboard.recent import RecentLog
-from shared.exchange import Request
+from shared.web.board import Board, read
+from shared.web.exchange import Request
+from shared.web.page import page
+from shared.web.recent import RecentLog
 from tests.builders import NOW, TIMING, resource
 from tests.contract.test_state_store import FULL, entry, table_store
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from shared.autoscaling import Resource
-from shared.autoscaling.decide import decide
+from shared.autoscaling.deciding.decide import decide
+from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     Decision,
@@ -21,7 +22,6 @@ from shared.autoscaling.model import (
     ScalingState,
     WeekProfile,
 )
-from shared.autoscaling.validation import problems
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text(encoding="utf-8")
 INTRODUCTION, *RECIPES = PAGE.split("\n## ")

@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from local import settings_reference
-from shared import settings, wiring_ingestion
+from shared import settings
 from shared.autoscaling import Observation, ServiceBusQueue, Threshold
-from shared.autoscaling.decide import decide
-from shared.autoscaling.guards import GUARDS
+from shared.autoscaling.deciding.decide import decide
+from shared.autoscaling.deciding.guards import GUARDS
+from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.model import EntryKind
-from shared.autoscaling.validation import problems
-from shared.declared import SECTIONS, SETTINGS
-from shared.ingestion.decoding import decode
-from shared.news import Kind
+from shared.ingestion.decoding.decoding import decode
+from shared.notifications.news import Kind
+from shared.settings.declared import SECTIONS, SETTINGS
+from shared.wiring import ingestion as wiring_ingestion
 from tests.builders import NOW, resource, state
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.messaging.arrivals import decode_arrival
+from shared.datasets.arrivals import decode_arrival
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "messaging.md").read_text(encoding="utf-8")

@@ -16,25 +16,25 @@ from unittest.mock import Mock
 import pytest
 from croniter import croniter
 
-from local.stand_ins.arm import ArmStandIn
-from local.stand_ins.loopback_server import Reply, Request
-from local.stand_ins.plans import P1V3, Plan
+from local.azure_apis.arm import ArmStandIn
+from local.azure_apis.loopback_server import Reply, Request
+from local.azure_apis.plans import P1V3, Plan
 from shared import settings
-from shared.adapters.app_service import AppServiceControl
-from shared.adapters.memory import MemoryStateStore
-from shared.adapters.webhook import LogHerald
+from shared.adapters.arm.app_service import AppServiceControl
+from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.adapters.webhook.webhook import LogHerald
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.model import CAPACITY_METRIC, Limits, Metric, MetricValue, Recommendation
-from shared.connections import ServiceBusConnection, StorageConnection
-from shared.ingestion.announcement import announcement
-from shared.ingestion.breaker import Breaker, Mode
-from shared.ingestion.flows import ingest
-from shared.ingestion.flows.process_batch import Report
+from shared.datasets.entities import QueueFacts, problems
+from shared.datasets.flows import poison as telemetry_poison
+from shared.datasets.periods import DUPLICATE_WINDOW_MAX, Period
+from shared.ingestion.breaker.announcement import announcement
+from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.ingestion.events import ingest
+from shared.ingestion.events.process_batch import Report
 from shared.ingestion.model import Gap
-from shared.messaging.entities import QueueFacts, problems
-from shared.messaging.flows import poison as telemetry_poison
-from shared.messaging.periods import DUPLICATE_WINDOW_MAX, Period
+from shared.settings.connections import ServiceBusConnection, StorageConnection
 from tests.builders import NOW, resource
 from tests.contract.test_azure_adapters import ID, loaded
 from tests.infra.bicep import BicepFile, Declaration, Expression

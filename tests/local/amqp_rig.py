@@ -27,9 +27,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from local.amqp import AmqpStandIn, VirtualClock
-from local.amqp.model.entities import Counts
-from local.amqp.model.properties import QueueProperties, TopicProperties
+from local.amqp_broker import AmqpStandIn, VirtualClock
+from local.amqp_broker.model.entities import Counts
+from local.amqp_broker.model.properties import QueueProperties, TopicProperties
 
 EMULATOR = "SERVICE_BUS_EMULATOR"
 EMULATOR_ADMINISTRATION_PORT = 5300

@@ -13,14 +13,14 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.exceptions import MessageSizeExceededError
 from azure.servicebus.management import AuthorizationRule, FalseRuleFilter
 
-from local.amqp import VirtualClock
-from local.amqp.administration import ServiceBusStandIn, service_bus
-from local.amqp.durations import duration, written
-from local.amqp.model.errors import InvalidProperties
-from local.amqp.model.properties import QueueProperties, TopicProperties
-from shared.adapters.service_bus import ServiceBusReader
+from local.amqp_broker import VirtualClock
+from local.amqp_broker.administration import ServiceBusStandIn, service_bus
+from local.amqp_broker.durations import duration, written
+from local.amqp_broker.model.errors import InvalidProperties
+from local.amqp_broker.model.properties import QueueProperties, TopicProperties
+from shared.adapters.service_bus.backlog import ServiceBusReader
 from shared.autoscaling.model import ServiceBusSubscription
-from shared.connections import ServiceBusConnection
+from shared.settings.connections import ServiceBusConnection
 
 
 class Http(AioHttpTransport):  # type: ignore[misc]

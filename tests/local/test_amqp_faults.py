@@ -11,8 +11,8 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from local.amqp import faults
-from local.amqp.faults import FaultSwitches
+from local.amqp_broker import faults
+from local.amqp_broker.faults import FaultSwitches
 from tests.local.amqp_rig import SIDE_BY_SIDE, Rig, bodies, both, message, side_by_side
 
 pytestmark = [*SIDE_BY_SIDE, pytest.mark.usefixtures(side_by_side.__name__)]

@@ -23,9 +23,9 @@ from azure.eventhub.aio import EventHubConsumerClient as AsyncConsumer
 from azure.eventhub.aio import EventHubProducerClient as AsyncProducer
 from azure.eventhub.exceptions import EventDataSendError, EventHubError
 
-from local.amqp import AmqpStandIn, VirtualClock, faults
-from local.amqp.model.hub import Partition
-from local.amqp.model.properties import HubProperties
+from local.amqp_broker import AmqpStandIn, VirtualClock, faults
+from local.amqp_broker.model.hub import Partition
+from local.amqp_broker.model.properties import HubProperties
 from tests.local.amqp_rig import SIDE_BY_SIDE, Test, Threaded, side_by_side, side_by_side_test
 from tests.local.polling import until
 

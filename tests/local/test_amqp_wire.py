@@ -10,9 +10,15 @@ from hypothesis import given
 from proton import Message as ProtonMessage
 from proton import symbol
 
-from local.amqp import AmqpStandIn, sections
-from local.amqp.addresses import ReaderAddress, path_of, position, reader_address, writer_address
-from local.amqp.frames import (
+from local.amqp_broker import AmqpStandIn, sections
+from local.amqp_broker.addresses import (
+    ReaderAddress,
+    path_of,
+    position,
+    reader_address,
+    writer_address,
+)
+from local.amqp_broker.frames import (
     BATCH_FORMAT,
     BadFrame,
     FrameBuffer,
@@ -20,10 +26,10 @@ from local.amqp.frames import (
     padded,
     skip_value,
 )
-from local.amqp.messages import content_of, delivered, event_contents, unpack
-from local.amqp.model.errors import InvalidArgument
-from local.amqp.model.hub import START, Position, PositionKind
-from local.amqp.model.message import Message
+from local.amqp_broker.messages import content_of, delivered, event_contents, unpack
+from local.amqp_broker.model.errors import InvalidArgument
+from local.amqp_broker.model.hub import START, Position, PositionKind
+from local.amqp_broker.model.message import Message
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TEXT = st.text(max_size=20)

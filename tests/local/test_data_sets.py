@@ -10,19 +10,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.storage.queue.aio import QueueClient
 
-from local.amqp import VirtualClock
-from local.amqp.administration import service_bus
+from local.amqp_broker import VirtualClock
+from local.amqp_broker.administration import service_bus
 from local.azurite import Azurite
+from local.demo.processing_queues import declare_processing_queues
+from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host import Counts, FunctionsHost
-from local.processing_queues import declare_processing_queues
-from local.system import APP_DIR, shrunk_host_json
-from shared import wiring
-from shared.adapters.claims_table import TableClaims
-from shared.connections import StorageConnection
-from shared.messaging.periods import Period
-from shared.messaging.processing import decode_work, schedule_processing
+from shared.adapters.tables.claims import TableClaims
+from shared.datasets.periods import Period
+from shared.datasets.processing import decode_work, schedule_processing
+from shared.settings.connections import StorageConnection
+from shared.wiring import autoscaling as wiring
 from tests.local.polling import until
-from tests.unit.test_settings import SINGLE
+from tests.settings.test_settings import SINGLE
 
 QUEUE = "blobs-of-a-day"
 NEVER = "0 0 0 1 1 *"

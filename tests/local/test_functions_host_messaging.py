@@ -26,18 +26,18 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.storage.blob.aio import ContainerClient
 
-from local import profile
-from local.amqp.administration import ServiceBusStandIn, service_bus
-from local.amqp.model.properties import HubProperties, QueueProperties
+from local.amqp_broker.administration import ServiceBusStandIn, service_bus
+from local.amqp_broker.model.properties import HubProperties, QueueProperties
 from local.azurite import Azurite
+from local.demo import profile
+from local.demo.system import APP_DIR, declare_entities
 from local.functions_host import Counts, FunctionsHost
 from local.functions_host.event_hub_checkpoints import CONTAINER
-from local.system import APP_DIR, declare_entities
-from shared import wiring
-from shared.adapters.ingestion_table_owners import TableOwnershipStore
-from shared.connections import StorageConnection
-from shared.messaging.periods import Period
-from shared.messaging.processing import schedule_processing
+from shared.adapters.tables.ownership import TableOwnershipStore
+from shared.datasets.periods import Period
+from shared.datasets.processing import schedule_processing
+from shared.settings.connections import StorageConnection
+from shared.wiring import autoscaling as wiring
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
 from tests.local.polling import POLL_SECONDS, until
 

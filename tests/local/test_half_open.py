@@ -11,22 +11,22 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.core.exceptions import ServiceResponseTimeoutError
 
-from local.amqp import AmqpStandIn, in_thread
-from local.amqp.administration import service_bus
-from local.amqp.model.properties import QueueProperties
+from local.amqp_broker import AmqpStandIn, in_thread
+from local.amqp_broker.administration import service_bus
+from local.amqp_broker.model.properties import QueueProperties
 from local.azurite import Azurite
 from local.functions_host import Counts, FunctionsHost, service_bus_listener
-from shared.adapters import transport
-from shared.adapters.messaging_clients import AioClient, BlockingClient
-from shared.adapters.messaging_link import ServiceBusLink
-from shared.adapters.messaging_loading import loader
-from shared.adapters.messaging_queues import ServiceBusQueueReader
-from shared.adapters.messaging_sender import _run, batch_sender
-from shared.connections import ServiceBusConnection
+from shared.adapters.azure import transport
+from shared.adapters.service_bus.clients import AioClient, BlockingClient
+from shared.adapters.service_bus.entities import ServiceBusQueueReader
+from shared.adapters.service_bus.link import ServiceBusLink
+from shared.adapters.service_bus.loading import loader
+from shared.adapters.service_bus.sender import _run, batch_sender
 from shared.messaging.errors import LinkFailed, SendingStopped
-from shared.messaging.flows.send import BatchSender
 from shared.messaging.model import Message, Result
+from shared.messaging.send import BatchSender
 from shared.messaging.sending import Patience
+from shared.settings.connections import ServiceBusConnection
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
 from tests.local.half_open import HalfOpenProxy
 from tests.local.polling import until

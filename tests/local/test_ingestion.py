@@ -22,30 +22,31 @@ from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubProducerClient
 from azure_functions_runtime.bindings.datumdef import Datum
 
-from local import profile
-from local.amqp import AmqpStandIn
-from local.amqp.model.properties import HubProperties
+from local.amqp_broker import AmqpStandIn
+from local.amqp_broker.model.properties import HubProperties
 from local.azurite import Azurite
+from local.demo import profile
+from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host.functions import EVENT_HUB_TRIGGER, Function
 from local.functions_host.host import FunctionsHost
 from local.functions_host.invoker import InvocationResult
 from local.functions_host.listeners import LISTENERS
 from local.functions_host.services import Services
 from local.functions_host.worker import Invocation, json_datum
-from local.system import APP_DIR, shrunk_host_json
-from shared import wiring, wiring_ingestion
-from shared.adapters.event_hubs import EventHubReader
-from shared.adapters.ingestion_table import TableIngestionStore
-from shared.adapters.table_state import TableStateStore
+from shared.adapters.event_hubs.hub import EventHubReader
+from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling import AzureMonitorMetric, HubMetric, Mode, Threshold
 from shared.autoscaling.messages import encode_metric
 from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
-from shared.connections import EventHubConnection, StorageConnection, event_hub_connection
-from shared.ingestion.flows import tail
+from shared.ingestion.events import tail
+from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Event, Stream
-from shared.ingestion.survey import Span
+from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
+from shared.wiring import autoscaling as wiring
+from shared.wiring import ingestion as wiring_ingestion
 from tests.builders import resource
-from tests.unit.test_settings import SINGLE
+from tests.settings.test_settings import SINGLE
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Group
 
-from local import night, night_telemetry
-from local.system import APP_DIR, local_system
-from local.traces import Trace, load_trace
-from local.view import _night
+from local.demo import night, night_telemetry
+from local.demo.system import APP_DIR, local_system
+from local.demo.traces import Trace, load_trace
+from local.demo.view import _night
 from shared.sampling.records import read_line
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 from tests.local.polling import until

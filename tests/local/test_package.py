@@ -14,7 +14,7 @@ import pytest
 
 from local.package import UnclearPattern, deployed_files, main, write_package
 from tests.docs.test_docs import EXAMPLE
-from tests.unit.test_settings import SINGLE
+from tests.settings.test_settings import SINGLE
 
 ROOT = Path(__file__).parents[2]
 INDEXING_SECONDS_MAX = 2.0

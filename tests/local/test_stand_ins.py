@@ -26,12 +26,12 @@ from azure.mgmt.web.models import AppServicePlan
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as BusClient
 from azure.servicebus.management import ServiceBusAdministrationClient as SyncBusClient
 
-from local.stand_ins import arm_errors
-from local.stand_ins.arm import ArmStandIn
-from local.stand_ins.entities import EntityCounts
-from local.stand_ins.loopback_server import HANG, LOST_REPLY, LoopbackServer
-from local.stand_ins.plans import P1V3, Plan, PlanId
-from local.stand_ins.service_bus_admin import ServiceBusAdminStandIn, refusal
+from local.azure_apis import arm_errors
+from local.azure_apis.arm import ArmStandIn
+from local.azure_apis.entities import EntityCounts
+from local.azure_apis.loopback_server import HANG, LOST_REPLY, LoopbackServer
+from local.azure_apis.plans import P1V3, Plan, PlanId
+from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn, refusal
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 PLAN = PlanId(SUBSCRIPTION, "rg", "plan")

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from local import profile
-from local.__main__ import LOG_FILE
-from local.settings_files import running_settings_file
-from local.system import APP_DIR, LocalSystem, local_system
-from local.traces import Trace, load_trace
+from local.cli import LOG_FILE
+from local.demo import profile
+from local.demo.settings_files import running_settings_file
+from local.demo.system import APP_DIR, LocalSystem, local_system
+from local.demo.traces import Trace, load_trace
 from shared.autoscaling.model import EntryKind
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 from tests.local.polling import POLL_SECONDS, until

@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 
-from local import profile
-from local.amqp.administration import ServiceBusStandIn, service_bus
-from local.system import declare_entities
-from local.traces import Trace
-from local.traffic import Traffic
-from local.workload import TwinClock, Workload
-from shared.adapters.service_bus import ServiceBusReader
+from local.amqp_broker.administration import ServiceBusStandIn, service_bus
+from local.demo import profile
+from local.demo.system import declare_entities
+from local.demo.traces import Trace
+from local.demo.traffic import Traffic
+from local.demo.workload import TwinClock, Workload
+from shared.adapters.service_bus.backlog import ServiceBusReader
 from shared.autoscaling.model import ServiceBusSubscription
-from shared.connections import ServiceBusConnection
+from shared.settings.connections import ServiceBusConnection
 
 BACKLOG = ServiceBusSubscription(profile.TOPIC, profile.SUBSCRIPTION)
 RATE_PER_MINUTE = 10

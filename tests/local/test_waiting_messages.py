@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-from local.amqp import VirtualClock
-from local.amqp.administration import ServiceBusStandIn, service_bus
-from local.amqp.clock import Clock, utc_now
-from local.amqp.model.entities import Counts as Messages
+from local.amqp_broker import VirtualClock
+from local.amqp_broker.administration import ServiceBusStandIn, service_bus
+from local.amqp_broker.clock import Clock, utc_now
+from local.amqp_broker.model.entities import Counts as Messages
 from local.azurite import Azurite
+from local.demo.processing_queues import declare_processing_queues
+from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host import Counts, FunctionsHost
-from local.processing_queues import declare_processing_queues
-from local.system import APP_DIR, shrunk_host_json
-from shared import wiring
-from shared.adapters.claims_memory import MemoryClaims
-from shared.adapters.claims_table import TableClaims
-from shared.adapters.messaging_sender import batch_sender
-from shared.connections import ServiceBusConnection, StorageConnection
-from shared.messaging.flows.process_dataset import LEASE
-from shared.messaging.flows.send import BatchSender
+from shared.adapters.memory.claims import MemoryClaims
+from shared.adapters.service_bus.sender import batch_sender
+from shared.adapters.tables.claims import TableClaims
+from shared.datasets.flows.process_dataset import LEASE
+from shared.datasets.processing import Work, processing_message
 from shared.messaging.model import Message
 from shared.messaging.ports import ClaimStore
-from shared.messaging.processing import Work, processing_message
+from shared.messaging.send import BatchSender
+from shared.settings.connections import ServiceBusConnection, StorageConnection
+from shared.wiring import autoscaling as wiring
 from tests.local.polling import until
 from tests.local.test_data_sets import WITHOUT_SCALING
 

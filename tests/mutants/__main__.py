@@ -5,7 +5,7 @@ the files that you work on stay as they are. ``[tool.mutmut]`` in pyproject.toml
 and the tests. A mutant that no test can tell from the original stands in equivalent.toml, with the
 reason. The exit code is 1 where fewer than 95 % of all others die.
 
-``python -m tests.mutants 'shared.autoscaling.decide.*'`` tries those of one module only, and
+``python -m tests.mutants 'shared.autoscaling.deciding.decide.*'`` tries those of one module, and
 ``--again`` only those that survived the last run.
 """
 
@@ -44,7 +44,7 @@ class Mutant:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="such as 'shared.autoscaling.decide.*'")
+    parser.add_argument("names", nargs="*", help="such as 'shared.autoscaling.deciding.decide.*'")
     parser.add_argument("--processes", type=int, help="as many as there are cores unless given")
     parser.add_argument(
         "--again",

@@ -27,13 +27,11 @@ from random import Random
 from types import coroutine
 from typing import Any, TypeVar
 
-from shared.adapters.ingestion_memory import (
+from shared.adapters.memory.ingestion import (
     MemoryHubReader,
     MemoryIngestionStore,
     MemoryOwnershipStore,
 )
-from shared.ingestion.accounting import CommitLimits, Writer
-from shared.ingestion.balancing import BalancingTimes, Claim, Ownership
 from shared.ingestion.errors import (
     CommitRefused,
     DependencyDown,
@@ -42,11 +40,11 @@ from shared.ingestion.errors import (
     IngestionError,
     StoreUnavailable,
 )
-from shared.ingestion.flows import outbox
-from shared.ingestion.flows.balance import Balancer
-from shared.ingestion.flows.process_batch import Consumer, run
-from shared.ingestion.flows.processor import Processor
-from shared.ingestion.flows.read_partition import PartitionReader
+from shared.ingestion.events import outbox
+from shared.ingestion.events.accounting import CommitLimits, Writer
+from shared.ingestion.events.ports import ReadBack, Saved, SeenOwners, StoredMessage, Together
+from shared.ingestion.events.process_batch import Consumer, run
+from shared.ingestion.events.survey import Span
 from shared.ingestion.model import (
     Commit,
     Effect,
@@ -56,8 +54,10 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.ingestion.ports import ReadBack, Saved, SeenOwners, StoredMessage, Together
-from shared.ingestion.survey import Span
+from shared.ingestion.ownership.balance import Balancer
+from shared.ingestion.ownership.balancing import BalancingTimes, Claim, Ownership
+from shared.ingestion.ownership.processor import Processor
+from shared.ingestion.ownership.read_partition import PartitionReader
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, Task, pause
 

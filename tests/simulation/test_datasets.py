@@ -21,12 +21,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from shared.adapters.claims_memory import MemoryClaims
-from shared.messaging.claims import Claim
+from shared.adapters.memory.claims import MemoryClaims
+from shared.datasets.claims import Claim
+from shared.datasets.flows import process_dataset
+from shared.datasets.processing import Work, decode_work, processing_message
 from shared.messaging.errors import ClaimTaken
-from shared.messaging.flows import process_dataset
 from shared.messaging.model import Message, Order, Result
-from shared.messaging.processing import Work, decode_work, processing_message
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 from tests.simulation.seeds import seeds

@@ -12,8 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from shared.adapters.ingestion_memory import MemoryHubReader, MemoryIngestionStore, StreamRows
-from shared.ingestion.accounting import CommitLimits, Writer
+from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore, StreamRows
 from shared.ingestion.errors import (
     CommitRefused,
     DependencyDown,
@@ -23,9 +22,12 @@ from shared.ingestion.errors import (
     StreamRecreated,
     TransientFailure,
 )
-from shared.ingestion.flows import outbox
-from shared.ingestion.flows.outbox import LEASE
-from shared.ingestion.flows.process_batch import Consumer, run, sweep
+from shared.ingestion.events import outbox
+from shared.ingestion.events.accounting import CommitLimits, Writer
+from shared.ingestion.events.outbox import LEASE
+from shared.ingestion.events.ports import ReadBack, Saved, StoredMessage
+from shared.ingestion.events.process_batch import Consumer, run, sweep
+from shared.ingestion.events.survey import Span
 from shared.ingestion.model import (
     Commit,
     Effect,
@@ -36,8 +38,6 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.ingestion.ports import ReadBack, Saved, StoredMessage
-from shared.ingestion.survey import Span
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds

@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from shared.adapters.ingestion_memory import MemoryOwnershipStore
-from shared.ingestion.balancing import Claim, Ownership
+from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.flows.balance import Balancer
-from shared.ingestion.ports import SeenOwners
+from shared.ingestion.events.ports import SeenOwners
+from shared.ingestion.ownership.balance import Balancer
+from shared.ingestion.ownership.balancing import Claim, Ownership
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds

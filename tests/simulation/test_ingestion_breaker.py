@@ -10,13 +10,13 @@ from itertools import pairwise
 
 import pytest
 
-from shared.adapters.ingestion_memory import MemoryBreakerStore
-from shared.ingestion.approval import TokenRefused, issue, verify
-from shared.ingestion.breaker import Breaker, BreakerTimes, Mode, close
+from shared.adapters.memory.ingestion import MemoryBreakerStore
+from shared.ingestion.breaker.approval import TokenRefused, issue, verify
+from shared.ingestion.breaker.breaker import Breaker, BreakerTimes, Mode, close
+from shared.ingestion.breaker.failure_window import Tally, TripRule
+from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.errors import BreakerChanged
-from shared.ingestion.failure_window import Tally, TripRule
-from shared.ingestion.flows.guard import BreakerGuard
-from shared.ingestion.ports import SeenBreaker
+from shared.ingestion.events.ports import SeenBreaker
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from azure.eventhub.exceptions import OwnershipLostError
 
-from shared.adapters.ingestion_checkpoints import (
+from shared.adapters.event_hubs.checkpoints import (
     FencedCheckpointStore,
     Group,
     PartitionRow,
     SeenRows,
 )
-from shared.adapters.ingestion_checkpoints_memory import MemoryPartitionRows
+from shared.adapters.memory.checkpoints import MemoryPartitionRows
 from shared.ingestion.errors import StoreUnavailable
 from tests.builders import NOW
 from tests.simulation.seeds import seeds

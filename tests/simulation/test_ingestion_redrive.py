@@ -9,11 +9,12 @@ from contextlib import suppress
 
 import pytest
 
-from shared.adapters.ingestion_memory import MemoryHubReader, MemoryIngestionStore
-from shared.ingestion.accounting import dead_letter
+from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
+from shared.ingestion.dead_letters.find import Wanted, find
+from shared.ingestion.dead_letters.redrive import Redriver, purge
 from shared.ingestion.errors import IngestionError, StoreUnavailable, TransientFailure
-from shared.ingestion.flows.dead_letters import Wanted, find
-from shared.ingestion.flows.redrive import Redriver, purge
+from shared.ingestion.events.accounting import dead_letter
+from shared.ingestion.events.ports import StoredDeadLetter
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -24,7 +25,6 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.ingestion.ports import StoredDeadLetter
 from tests.builders import NOW
 from tests.simulation.ingestion_fleet import failing_as, once
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause

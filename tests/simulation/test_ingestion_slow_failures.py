@@ -10,21 +10,21 @@ from typing import TypeVar
 
 import pytest
 
-from shared.adapters.ingestion_memory import (
+from shared.adapters.memory.ingestion import (
     MemoryBreakerStore,
     MemoryHubReader,
     MemoryIngestionStore,
 )
-from shared.ingestion.accounting import Writer
-from shared.ingestion.breaker import Breaker, Mode
+from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.ingestion.breaker.failure_window import TripRule
+from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.errors import BreakerOpen
-from shared.ingestion.failure_window import TripRule
-from shared.ingestion.flows import ingest
-from shared.ingestion.flows.guard import BreakerGuard
-from shared.ingestion.flows.ingest import BEAT_SECONDS, Line
-from shared.ingestion.flows.process_batch import Consumer
+from shared.ingestion.events import ingest
+from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.ingest import BEAT_SECONDS, Line
+from shared.ingestion.events.ports import Beat
+from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Effect, Event, Stream
-from shared.ingestion.ports import Beat
 from tests.builders import NOW
 from tests.simulation.scheduler import Scheduler, sleep_until
 from tests.simulation.seeds import seeds

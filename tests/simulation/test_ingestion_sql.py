@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from shared.adapters.ingestion_memory import MemoryIngestionStore
-from shared.adapters.ingestion_sql import SqlIngestionStore
-from shared.adapters.ingestion_sql_schema import metadata
-from shared.adapters.sql import Sql
+from shared.adapters.memory.ingestion import MemoryIngestionStore
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.schema import metadata
 from shared.ingestion.errors import IngestionError
+from shared.ingestion.events.ports import Saved, StoredMessage
 from shared.ingestion.model import Commit, Stream
-from shared.ingestion.ports import Saved, StoredMessage
 from tests.simulation.seeds import seeds
 from tests.simulation.test_ingestion import STREAM, Store, World, check_world
 

@@ -16,14 +16,15 @@ from typing import TypeVar
 
 import pytest
 
-from shared.adapters.ingestion_memory import (
+from shared.adapters.memory.ingestion import (
     MemoryBreakerStore,
     MemoryHubReader,
     MemoryIngestionStore,
     MemoryRetentionStore,
 )
-from shared.ingestion.accounting import CommitLimits, Writer
-from shared.ingestion.breaker import Breaker, BreakerTimes, Mode
+from shared.ingestion.breaker.breaker import Breaker, BreakerTimes, Mode
+from shared.ingestion.breaker.failure_window import Tally, TripRule
+from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.errors import (
     AnnouncementFailed,
     BadEvent,
@@ -34,14 +35,15 @@ from shared.ingestion.errors import (
     HubUnavailable,
     StoreUnavailable,
 )
-from shared.ingestion.failure_window import Tally, TripRule
-from shared.ingestion.flows import ingest
-from shared.ingestion.flows.guard import BreakerGuard
-from shared.ingestion.flows.ingest import BEAT_SECONDS, Line
-from shared.ingestion.flows.outbox import LEASE
-from shared.ingestion.flows.process_batch import Consumer
-from shared.ingestion.flows.retain import Keeper
-from shared.ingestion.flows.tail import TailWatch
+from shared.ingestion.events import ingest
+from shared.ingestion.events.accounting import CommitLimits, Writer
+from shared.ingestion.events.ingest import BEAT_SECONDS, Line
+from shared.ingestion.events.outbox import LEASE
+from shared.ingestion.events.ports import Beat, Handler, ReadBack, Saved, SeenBreaker, StoredMessage
+from shared.ingestion.events.process_batch import Consumer
+from shared.ingestion.events.retain import Keeper
+from shared.ingestion.events.survey import Span
+from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.model import (
     Commit,
     Effect,
@@ -52,8 +54,6 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.ingestion.ports import Beat, Handler, ReadBack, Saved, SeenBreaker, StoredMessage
-from shared.ingestion.survey import Span
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 from tests.simulation.seeds import seeds

@@ -20,8 +20,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.nightly_memory import MemoryHerald, MemoryInputs, MemoryRunStore
-from shared.news import News, Severity
+from shared.adapters.memory.nightly import MemoryHerald, MemoryInputs, MemoryRunStore
 from shared.nightly.errors import JobUnavailable, NightFailed
 from shared.nightly.flows import night, recompute
 from shared.nightly.flows.settle import Settler
@@ -36,6 +35,7 @@ from shared.nightly.model import (
     RunState,
     Submission,
 )
+from shared.notifications.news import News, Severity
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 from tests.simulation.seeds import seeds

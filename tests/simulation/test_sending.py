@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shared.adapters.messaging_memory import Fault, MemoryLink, MemoryQueue
+from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
 from shared.messaging.errors import SendingStopped
-from shared.messaging.flows.send import BatchSender
 from shared.messaging.model import Message, Order, Progress, Result
+from shared.messaging.send import BatchSender
 from shared.messaging.sending import Patience
 
 SEEDS = range(150)

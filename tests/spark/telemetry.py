@@ -11,9 +11,9 @@ from typing import Any
 
 from spark_jobs.engine import Engine
 from spark_jobs.job import Done, Request, run
+from spark_jobs.publish.stores import LocalStore
+from spark_jobs.read.sources import LocalFiles
 from spark_jobs.shape import Shape
-from spark_jobs.sources import LocalFiles
-from spark_jobs.stores import LocalStore
 
 TODAY = date(2017, 7, 1)
 FOLDER = "insights-logs-appevents/resourceId=/SUBSCRIPTIONS/S/COMPONENTS/C"

@@ -11,22 +11,22 @@ import pytest
 from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 
-from shared.adapters.table_rows import profile_of
+from shared.adapters.tables.scaling_rows import profile_of
 from shared.autoscaling import Observation, SeasonalFloor, Threshold
 from shared.autoscaling.model import Service, WeekProfile
 from shared.sampling.trend_rows import trend_of
 from spark_jobs import event_trends
-from spark_jobs.cluster_files import ClusterFiles
-from spark_jobs.control import read_controls
 from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine
 from spark_jobs.errors import BadInput
 from spark_jobs.job import Request, run
 from spark_jobs.options import parse
+from spark_jobs.publish.stores import HadoopStore
+from spark_jobs.read.cluster_files import ClusterFiles
+from spark_jobs.report.control import read_controls
 from spark_jobs.shape import Shape
-from spark_jobs.stores import HadoopStore
+from tests.autoscaling.test_policies import seeing
 from tests.spark.telemetry import FOLDER, event, pack, put
-from tests.unit.test_policies import seeing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

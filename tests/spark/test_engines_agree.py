@@ -10,16 +10,16 @@ import pytest
 from pyspark import TaskContext
 
 from shared.sampling.estimates import Figures
-from spark_jobs import extraction, files, tally
-from spark_jobs.duck_reading import read_chunks
-from spark_jobs.duck_totals import totals
 from spark_jobs.engine import Engine, Extracted, Totals
 from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine, totals_of
 from spark_jobs.errors import JobError
+from spark_jobs.publish.stores import LocalStore
+from spark_jobs.read import extraction, files, tally
+from spark_jobs.read.duck_reading import read_chunks
+from spark_jobs.read.sources import LocalFiles
 from spark_jobs.shape import Shape
-from spark_jobs.sources import LocalFiles
-from spark_jobs.stores import LocalStore
+from spark_jobs.sums.duck_totals import totals
 from tests.spark.hostile import hostile_files
 from tests.spark.oracle import expected
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs import files, sources
-from spark_jobs.files import Chunk, SourceFile, hour_of, is_export, spread
-from spark_jobs.sources import LocalFiles, blocks_of
+from spark_jobs.read import files, sources
+from spark_jobs.read.files import Chunk, SourceFile, hour_of, is_export, spread
+from spark_jobs.read.sources import LocalFiles, blocks_of
 
 
 @pytest.mark.parametrize(

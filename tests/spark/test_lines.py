@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs import duck_arrow
-from spark_jobs.duck_arrow import lines_of, numbered
-from spark_jobs.duck_lines import lines_sql
-from spark_jobs.duck_query import (
+from spark_jobs.read import duck_arrow
+from spark_jobs.read.duck_arrow import lines_of, numbered
+from spark_jobs.read.duck_lines import lines_sql
+from spark_jobs.read.duck_query import (
     CACHED_BYTES,
     ROWS_MAX,
     ROWS_MIN,

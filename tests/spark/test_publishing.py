@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from shared.sampling.trend_rows import Trend
-from spark_jobs import publishing
 from spark_jobs.engine import BlobDate, Extracted, Quarantine, Totals
 from spark_jobs.errors import BadInput, BadOutput
-from spark_jobs.files import SourceFile
 from spark_jobs.job import Done, Request, run
+from spark_jobs.publish import publishing
+from spark_jobs.publish.stores import LocalStore
+from spark_jobs.read.files import SourceFile
+from spark_jobs.read.sources import Source
 from spark_jobs.shape import Shape
-from spark_jobs.sources import Source
-from spark_jobs.stores import LocalStore
-from spark_jobs.sums import Series, Sums
+from spark_jobs.sums.sums import Series, Sums
 
 DAY = "2017-05-15"
 SHAPE = Shape("Amount")

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.duck_stamps import minutes_of
+from spark_jobs.read.duck_stamps import minutes_of
 
 WRITTEN = re.compile(r'"(\d{4}-\d\d-\d\dT\d\d:\d\d):[0-5]\d\.\d{1,7}Z"', re.ASCII)
 NONE = "\0" * 16

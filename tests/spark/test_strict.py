@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.duck_reading import read_chunks
-from spark_jobs.duck_strict import may_be_lenient
-from spark_jobs.files import spread
+from spark_jobs.read.duck_reading import read_chunks
+from spark_jobs.read.duck_strict import may_be_lenient
+from spark_jobs.read.files import spread
+from spark_jobs.read.sources import LocalFiles
 from spark_jobs.shape import Shape
-from spark_jobs.sources import LocalFiles
 
 STRICT = ('{"a":1,"b":[null,"x"]}', '{"a":"n","i":-1}', "", '{"é":"☃"}')
 BROKEN = ('{"a":1,}', '{"a":[1, ]}', '{"a": -inf}', "[1,nan]", '{"a":1,\t}')

@@ -22,8 +22,8 @@ from spark_jobs.engine import Engine, Extracted, Totals
 from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine
 from spark_jobs.job import Done, Request, run
-from spark_jobs.stores import LocalStore
-from spark_jobs.sums import Sums
+from spark_jobs.publish.stores import LocalStore
+from spark_jobs.sums.sums import Sums
 from tests.spark.telemetry import compute, event, put
 from tests.spark.test_publishing import ORDERS, SHAPE, Counting, Files, counts
 

@@ -2,7 +2,7 @@
 
 from bench.host_app.function_app import app
 from bench.soak.handler import handler_of
-from shared import wiring_ingestion
+from shared.wiring import ingestion as wiring_ingestion
 
 __all__ = ["app"]
 

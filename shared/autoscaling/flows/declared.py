@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from shared.autoscaling.errors import UnknownResource
 from shared.autoscaling.model import CAPACITY_METRIC, Resource
-from shared.outside import shown
+from shared.values.untrusted import shown
 
 
 def find(resources: Mapping[str, Resource], name: str) -> Resource:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shared.autoscaling.flows.telling import tell
+from shared.autoscaling.flows.logging import tell
 from shared.autoscaling.model import (
     CAPACITY_METRIC,
     Metric,

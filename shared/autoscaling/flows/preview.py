@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shared.autoscaling import presenting
-from shared.autoscaling.actions import confirm_if_observed
-from shared.autoscaling.clock import as_of
-from shared.autoscaling.counterfactual import explained
-from shared.autoscaling.decide import decide
+from shared.autoscaling.acting.actions import confirm_if_observed
+from shared.autoscaling.acting.clock import as_of
+from shared.autoscaling.deciding.counterfactual import explained
+from shared.autoscaling.deciding.decide import decide
+from shared.autoscaling.deciding.samples import merge
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.flows.metric_collector import SourceFailure
 from shared.autoscaling.model import CAPACITY_METRIC, Decision, Metric, Resource, ScalingState
+from shared.autoscaling.operating import presenting
 from shared.autoscaling.ports import MetricReader, Snapshot, StateStore
-from shared.autoscaling.samples import merge
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from shared.autoscaling.actions import ActionTiming, reconcile
+from shared.autoscaling.acting.actions import ActionTiming, reconcile
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.flows.telling import tell
+from shared.autoscaling.flows.logging import tell
 from shared.autoscaling.model import Resource, ScaleAction
 from shared.autoscaling.ports import CapacityControl, StateStore
 

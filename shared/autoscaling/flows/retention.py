@@ -8,9 +8,9 @@ import random
 from collections.abc import Iterable
 from datetime import timedelta
 
+from shared.autoscaling.flows.logging import tell
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.flows.store_time import store_time
-from shared.autoscaling.flows.telling import tell
 from shared.autoscaling.ports import StateStore
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from shared.autoscaling.actions import (
+from shared.autoscaling.acting.actions import (
     ActionTiming,
     Settlement,
     changed_by_hand,
@@ -16,8 +16,8 @@ from shared.autoscaling.actions import (
 )
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows.declared import find
-from shared.autoscaling.flows.races import until_won
-from shared.autoscaling.flows.telling import tell
+from shared.autoscaling.flows.logging import tell
+from shared.autoscaling.flows.optimistic_retry import until_won
 from shared.autoscaling.model import (
     Desired,
     EntryKind,

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from shared.autoscaling.actions import action_of, entry
-from shared.autoscaling.advance import Step, advance_all
-from shared.autoscaling.counterfactual import explained
+from shared.autoscaling.acting.actions import action_of, entry
+from shared.autoscaling.deciding.counterfactual import explained
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.declared import check_metric_name, find
-from shared.autoscaling.flows.races import until_won
-from shared.autoscaling.flows.telling import tell
+from shared.autoscaling.flows.logging import tell
+from shared.autoscaling.flows.optimistic_retry import until_won
 from shared.autoscaling.messages import Samples, all_refused, told
 from shared.autoscaling.model import (
     Decision,
@@ -24,6 +23,7 @@ from shared.autoscaling.model import (
     ScaleAction,
 )
 from shared.autoscaling.ports import Snapshot, StateStore
+from shared.autoscaling.transition import Step, advance_all
 
 log = logging.getLogger(__name__)
 

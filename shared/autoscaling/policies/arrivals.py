@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
-from shared.autoscaling.histories import time_of
 from shared.autoscaling.model import MetricValue, Window
-from shared.autoscaling.spans import span
+from shared.autoscaling.policies.history import time_of
+from shared.autoscaling.policies.spans import span
 from shared.quick import quick
 
 SAMPLES_MIN = 4

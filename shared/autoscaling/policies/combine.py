@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from shared.autoscaling.asking import ask
 from shared.autoscaling.model import Observation, Policy, Recommendation
+from shared.autoscaling.policies.call import ask
 from shared.autoscaling.policies.checks import member, names_of
 from shared.autoscaling.policies.wording import sign, stay, told_step
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from shared.autoscaling.asking import ask
 from shared.autoscaling.model import Observation, Policy, Recommendation
+from shared.autoscaling.policies.call import ask
 from shared.autoscaling.policies.checks import label, member, names_of, number, text
 from shared.autoscaling.policies.combine import flattened
 from shared.autoscaling.policies.wording import shown, sign, told_step

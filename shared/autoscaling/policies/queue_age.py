@@ -17,7 +17,7 @@ from shared.autoscaling.policies.arrivals import (
 )
 from shared.autoscaling.policies.checks import fraction, number, text
 from shared.autoscaling.policies.outlook import ORDER_AHEAD_STEPS, RETURN_TRIP, Outlook
-from shared.autoscaling.spans import span
+from shared.autoscaling.policies.spans import span
 
 PATIENCE_STEPS_MIN = 5.0
 PATIENCE_STEPS = 4.0

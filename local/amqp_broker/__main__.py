@@ -1,0 +1,57 @@
+"""``python -m local.amqp_broker --queue Q``: Service Bus on this machine, to try things with.
+
+It prints the setting that leads there. Ctrl-C ends it, and then it tells what is in the queues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+
+from local.amqp_broker.administration import service_bus
+from local.amqp_broker.clock import utc_now
+from local.demo.processing_queues import declare_processing_queues
+
+PORT = 5672
+"""Of AMQP without TLS."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m local.amqp_broker", description=__doc__)
+    parser.add_argument("--queue", action="append", default=[], metavar="Q", help="may be repeated")
+    parser.add_argument(
+        "--processing", action="store_true", help="the queues processing and working too"
+    )
+    parser.add_argument("--port", type=int, default=PORT, help="0: any that is free (%(default)s)")
+    chosen = parser.parse_args(arguments)
+    try:
+        asyncio.run(_serve(chosen.port, chosen.queue, processing=chosen.processing))
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve(port: int, queues: Sequence[str], *, processing: bool) -> None:
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    async with service_bus(port=port) as bus:
+        namespace = bus.amqp.namespace
+        for queue in queues:
+            namespace.declare_queue(queue)
+        if processing:
+            declare_processing_queues(namespace)
+            queues = [*queues, "processing", "working"]
+        print(f'export ServiceBusConnection="{bus.connection_string}"', flush=True)
+        await ended.wait()
+        for queue in queues:
+            counts = namespace.counts(queue, utc_now())
+            print(f"{queue}: {counts.active} message(s), {counts.scheduled} scheduled", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Queues, subscriptions and topics: an entrance, and behind it a store or subscriptions."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from local.amqp_broker.model.errors import NotAllowed
+from local.amqp_broker.model.intake import Intake
+from local.amqp_broker.model.message import Content, DeadLetter, Message
+from local.amqp_broker.model.properties import QueueProperties, TopicProperties
+from local.amqp_broker.model.store import NewToken, Store, StoreRules
+
+DEAD_LETTER_SUFFIX = "/$DeadLetterQueue"
+TRANSFER_DEAD_LETTER_SUFFIX = "/$Transfer/$DeadLetterQueue"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Messages at one moment. `active` includes those that are locked or deferred."""
+
+    active: int = 0
+    dead_letter: int = 0
+    scheduled: int = 0
+    transfer_dead_letter: int = 0
+
+
+class Queue:
+    """A queue or a subscription, with its dead-letter queues."""
+
+    def __init__(self, path: str, properties: QueueProperties, new_token: NewToken) -> None:
+        self.path = path
+        self.properties = properties
+        self.intake = Intake(properties.duplicate_window)
+        aside = StoreRules(properties.lock_duration)
+        self.dead_letters = Store(path + DEAD_LETTER_SUFFIX, aside, new_token)
+        self.transfer_dead_letters = Store(path + TRANSFER_DEAD_LETTER_SUFFIX, aside, new_token)
+        rules = _rules(properties)
+        self.store = Store(path, rules, new_token, self.dead_letters)
+
+    def check(self, content: Content) -> None:
+        """NotAllowed for what must not come in."""
+        if self.properties.requires_session and content.session_id is None:
+            raise NotAllowed(f"'{self.path}' requires a session id on every message.")
+
+    def enqueue(
+        self, content: Content, number: int, enqueued_number: int, now: datetime
+    ) -> Message:
+        message = self.message(content, number, enqueued_number, now)
+        self.store.put(message)
+        return message
+
+    def refuse_transfer(self, message: Message, reason: str, description: str) -> None:
+        """Keep what could not be forwarded."""
+        message.dead_letter = DeadLetter(reason, description, self.path)
+        message.expires_at = None
+        self.transfer_dead_letters.put(message)
+
+    def message(
+        self, content: Content, number: int, enqueued_number: int, now: datetime
+    ) -> Message:
+        lifetime = shortest(content.time_to_live, self.properties.time_to_live)
+        expires_at = _end(now, lifetime)
+        return Message(content, number, enqueued_number, now, expires_at)
+
+    def change(self, properties: QueueProperties) -> None:
+        """Take other properties on. Whether it has sessions or finds duplicates stays."""
+        was = self.properties
+        if (properties.requires_session, properties.duplicate_window is None) != (
+            was.requires_session,
+            was.duplicate_window is None,
+        ):
+            raise NotAllowed("Sessions and duplicate detection are fixed when an entity is made.")
+        self.properties = properties
+        self.intake.change_window(properties.duplicate_window)
+        self.store.rules = _rules(properties)
+        self.store.sessions.lock_duration = properties.lock_duration
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(
+            active=len(self.store),
+            dead_letter=len(self.dead_letters),
+            scheduled=self.intake.scheduled_count,
+            transfer_dead_letter=len(self.transfer_dead_letters),
+        )
+
+    @property
+    def stores(self) -> tuple[Store, Store, Store]:
+        return self.store, self.dead_letters, self.transfer_dead_letters
+
+
+class Topic:
+    """A topic. Every subscription gets every message: there are no rules."""
+
+    def __init__(self, path: str, properties: TopicProperties) -> None:
+        self.path = path
+        self.properties = properties
+        self.intake = Intake(properties.duplicate_window)
+        self.subscriptions: dict[str, Queue] = {}
+
+    def check(self, content: Content) -> None:
+        for subscription in self.subscriptions.values():
+            subscription.check(content)
+
+    def change(self, properties: TopicProperties) -> None:
+        if (properties.duplicate_window is None) != (self.properties.duplicate_window is None):
+            raise NotAllowed("Duplicate detection is fixed when an entity is made.")
+        self.properties = properties
+        self.intake.change_window(properties.duplicate_window)
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(scheduled=self.intake.scheduled_count)
+
+
+def shortest(*lifetimes: timedelta | None) -> timedelta | None:
+    return min((each for each in lifetimes if each is not None), default=None)
+
+
+def _end(now: datetime, lifetime: timedelta | None) -> datetime | None:
+    """None for lifetimes that reach beyond the calendar: SDKs write "for ever" that way."""
+    if lifetime is None:
+        return None
+    try:
+        return now + lifetime
+    except OverflowError:
+        return None
+
+
+def _rules(properties: QueueProperties) -> StoreRules:
+    return StoreRules(
+        lock_duration=properties.lock_duration,
+        max_delivery_count=properties.max_delivery_count,
+        requires_session=properties.requires_session,
+        dead_letters_expired=properties.dead_letters_expired,
+    )

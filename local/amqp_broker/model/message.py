@@ -1,0 +1,70 @@
+"""Messages: what a sender sent, and what the broker knows about it."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from uuid import UUID
+
+from local.amqp_broker.model.sessions import SessionLock
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a sender sent. The broker keeps `payload` as it is and looks only at the rest."""
+
+    payload: bytes
+    message_id: str | None = None
+    session_id: str | None = None
+    time_to_live: timedelta | None = None
+    scheduled_for: datetime | None = None
+
+
+class State(Enum):
+    """The value is the number that peeked messages carry in `x-opt-message-state`."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    SCHEDULED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Why a message is in a dead-letter queue, and where it was before."""
+
+    reason: str | None
+    description: str | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """One receiver's hold on a message. `session` is set where the session's lock decides."""
+
+    token: UUID
+    until: datetime
+    session: SessionLock | None = None
+
+
+@dataclass(slots=True)
+class Message:
+    """A message in an entity.
+
+    `delivery_count` is the number of deliveries that failed, as the AMQP header has it.
+    `enqueued_sequence_number` is the number it had where it was sent, before any forwarding.
+    """
+
+    content: Content
+    sequence_number: int
+    enqueued_sequence_number: int
+    enqueued_at: datetime
+    expires_at: datetime | None = None
+    delivery_count: int = 0
+    state: State = State.ACTIVE
+    dead_letter: DeadLetter | None = None
+    lock: Lock | None = None
+
+    @property
+    def locked_until(self) -> datetime | None:
+        if self.lock is None:
+            return None
+        return self.lock.until if self.lock.session is None else self.lock.session.until

@@ -1,0 +1,237 @@
+"""A namespace: entities by path, and the way of a message through them.
+
+Sources, all below learn.microsoft.com/azure/service-bus-messaging:
+- service-bus-auto-forwarding: at most four hops; entities with sessions cannot be a source.
+- service-bus-dead-letter-queues: what cannot be forwarded goes to the transfer dead-letter queue
+  of the entity that could not forward it.
+- service-bus-quotas: names of entities ignore case.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from uuid import uuid4
+
+from local.amqp_broker.model.entities import (
+    DEAD_LETTER_SUFFIX,
+    TRANSFER_DEAD_LETTER_SUFFIX,
+    Counts,
+    Queue,
+    Topic,
+    shortest,
+)
+from local.amqp_broker.model.errors import EntityExists, EntityNotFound, NotAllowed
+from local.amqp_broker.model.message import Content
+from local.amqp_broker.model.properties import QueueProperties, TopicProperties
+from local.amqp_broker.model.store import NewToken, Store
+
+HOPS_MAX = 4
+HOPS_EXCEEDED = "MaxTransferHopCountExceeded"
+TRANSFER_FAILED = "MessageTransferFailed"
+
+Entity = Queue | Topic
+
+
+class Namespace:
+    """Queues, topics and subscriptions. Subscriptions read `topic/subscriptions/name`."""
+
+    def __init__(self, new_token: NewToken = uuid4) -> None:
+        self._new_token = new_token
+        self._entities: dict[str, Entity] = {}
+
+    # Entities
+
+    def declare_queue(self, path: str, properties: QueueProperties | None = None) -> None:
+        self._add(path, Queue(path, properties or QueueProperties(), self._new_token))
+
+    def declare_topic(self, path: str, properties: TopicProperties | None = None) -> None:
+        self._add(path, Topic(path, properties or TopicProperties()))
+
+    def declare_subscription(
+        self, topic: str, name: str, properties: QueueProperties | None = None
+    ) -> None:
+        parent = self.entity(topic)
+        if not isinstance(parent, Topic):
+            raise NotAllowed(f"'{topic}' is no topic.")
+        path = f"{parent.path}/subscriptions/{name}"
+        subscription = Queue(path, properties or QueueProperties(), self._new_token)
+        self._add(path, subscription)
+        parent.subscriptions[name.lower()] = subscription
+
+    def change(self, path: str, properties: QueueProperties | TopicProperties) -> None:
+        """Give an entity other properties; those that are fixed must be as they were."""
+        match self.entity(path), properties:
+            case Queue() as queue, QueueProperties():
+                queue.change(properties)
+            case Topic() as topic, TopicProperties():
+                topic.change(properties)
+            case _:
+                raise NotAllowed(f"'{path}' is another kind of entity.")
+
+    def delete(self, path: str) -> None:
+        """Take an entity away with all its messages. A topic takes its subscriptions along."""
+        entity = self.entity(path)
+        del self._entities[entity.path.lower()]
+        if isinstance(entity, Topic):
+            for subscription in entity.subscriptions.values():
+                del self._entities[subscription.path.lower()]
+        topic, _, name = entity.path.rpartition("/subscriptions/")
+        parent = self._entities.get(topic.lower())
+        if isinstance(parent, Topic):
+            parent.subscriptions.pop(name.lower(), None)
+
+    @property
+    def entities(self) -> tuple[Entity, ...]:
+        """All of them, in order of creation."""
+        return tuple(self._entities.values())
+
+    def entity(self, path: str) -> Entity:
+        entity = self._entities.get(path.lower())
+        if entity is None:
+            raise EntityNotFound(f"The messaging entity '{path}' could not be found.")
+        return entity
+
+    def store(self, path: str) -> Store:
+        """What a receiver receives from: a queue, a subscription or a dead-letter queue of one."""
+        suffix, place = _sub_queue(path)
+        entity = self.entity(path[: len(path) - len(suffix)])
+        if not isinstance(entity, Queue):
+            raise NotAllowed(f"'{path}' is a topic: receive from a subscription of it.")
+        return entity.stores[place]
+
+    def check_present(self, store: Store) -> None:
+        """EntityNotFound when the entity was deleted, even if there is a new one of its name."""
+        if self.store(store.path) is not store:
+            raise EntityNotFound(f"The messaging entity '{store.path}' was deleted.")
+
+    def queue_of(self, store: Store) -> Queue | None:
+        """The queue whose own messages are in that store; None for dead-letter queues."""
+        entity = self._entities.get(store.path.lower())
+        return entity if isinstance(entity, Queue) else None
+
+    # Messages
+
+    def send(self, path: str, contents: Sequence[Content], now: datetime) -> list[int]:
+        """Sequence numbers of all of them; when one is refused, none comes in."""
+        entity = self.sendable(path)
+        self.advance(now)
+        for content in contents:
+            entity.check(content)
+        return [self._enter(entity, content, now) for content in contents]
+
+    def cancel_scheduled(self, path: str, numbers: Iterable[int], now: datetime) -> None:
+        entity = self.entity(path)
+        self.advance(now)
+        entity.intake.cancel(numbers)
+
+    def counts(self, path: str, now: datetime) -> Counts:
+        entity = self.entity(path)
+        self.advance(now)
+        return entity.counts
+
+    def advance(self, now: datetime) -> None:
+        """Let everything take effect that is due by now, in the order of its time."""
+        due = [
+            (moment, place, message, entity)
+            for place, entity in enumerate(list(self._entities.values()))
+            for moment, message in entity.intake.take_due(now)
+        ]
+        due.sort(key=lambda each: (each[0], each[1], each[2].sequence_number))
+        for moment, _, message, entity in due:
+            number = entity.intake.next_number()
+            self._arrive(entity, message.content, number, message.sequence_number, moment, 0)
+        for store in self._stores():
+            store.advance(now)
+
+    # The steps of the above
+
+    def _add(self, path: str, entity: Entity) -> None:
+        if not path.strip("/") or path.lower() in self._entities:
+            raise EntityExists(f"Entity '{path}' already exists.")
+        self._entities[path.lower()] = entity
+
+    def sendable(self, path: str) -> Entity:
+        """The queue or topic of that path; NotAllowed for a subscription."""
+        entity = self.entity(path)
+        if "/subscriptions/" in entity.path.lower():
+            raise NotAllowed(f"'{path}' is a subscription: send to its topic.")
+        return entity
+
+    def _stores(self) -> Iterator[Store]:
+        for entity in self._entities.values():
+            if isinstance(entity, Queue):
+                yield from entity.stores
+
+    def _enter(self, entity: Entity, content: Content, now: datetime) -> int:
+        offer = entity.intake.offer(content, now)
+        if offer.goes_on:
+            number = offer.sequence_number
+            self._arrive(entity, content, number, number, now, 0)
+        return offer.sequence_number
+
+    def _arrive(
+        self,
+        entity: Entity,
+        content: Content,
+        number: int,
+        sent_number: int,
+        now: datetime,
+        hops: int,
+    ) -> None:
+        if isinstance(entity, Queue):
+            self._arrive_in_queue(entity, content, number, sent_number, now, hops)
+            return
+        for subscription in list(entity.subscriptions.values()):
+            own = subscription.intake.next_number()
+            bounded = _bounded(content, entity)
+            self._arrive_in_queue(subscription, bounded, own, sent_number, now, hops)
+
+    def _arrive_in_queue(
+        self,
+        queue: Queue,
+        content: Content,
+        number: int,
+        sent_number: int,
+        now: datetime,
+        hops: int,
+    ) -> None:
+        if queue.properties.forward_to is None:
+            queue.enqueue(content, number, sent_number, now)
+            return
+        try:
+            self._forward(queue.properties.forward_to, content, sent_number, now, hops + 1)
+        except (EntityNotFound, NotAllowed, _TooManyHops) as refusal:
+            message = queue.message(content, number, sent_number, now)
+            reason = HOPS_EXCEEDED if isinstance(refusal, _TooManyHops) else TRANSFER_FAILED
+            queue.refuse_transfer(message, reason, str(refusal))
+
+    def _forward(
+        self, path: str, content: Content, sent_number: int, now: datetime, hops: int
+    ) -> None:
+        if hops > HOPS_MAX:
+            raise _TooManyHops(f"The message was forwarded {HOPS_MAX} times already.")
+        entity = self.sendable(path)
+        entity.check(content)
+        offer = entity.intake.offer(content, now)
+        if offer.goes_on:
+            self._arrive(entity, content, offer.sequence_number, sent_number, now, hops)
+
+
+class _TooManyHops(Exception):
+    """A chain of forwarding is too long, or a ring."""
+
+
+def _sub_queue(path: str) -> tuple[str, int]:
+    """The part of a path that names a dead-letter queue, and its place in `Queue.stores`."""
+    for suffix, place in ((TRANSFER_DEAD_LETTER_SUFFIX, 2), (DEAD_LETTER_SUFFIX, 1)):
+        if path.lower().endswith(suffix.lower()):
+            return suffix, place
+    return "", 0
+
+
+def _bounded(content: Content, topic: Topic) -> Content:
+    """The topic's time to live bounds that of its subscriptions' messages."""
+    lifetime = shortest(content.time_to_live, topic.properties.time_to_live)
+    if lifetime == content.time_to_live:
+        return content
+    return replace(content, time_to_live=lifetime)

@@ -1,0 +1,77 @@
+"""Locks on sessions, and the state that each session keeps.
+
+Source: learn.microsoft.com/azure/service-bus-messaging/message-sessions. The state outlives
+locks and messages until somebody clears it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from local.amqp_broker.model.errors import SessionCannotBeLocked, SessionLockLost
+
+
+@dataclass(slots=True, eq=False)
+class SessionLock:
+    """One receiver's hold on a session; it is equal to no other."""
+
+    session_id: str
+    until: datetime
+
+
+class Sessions:
+    """The sessions of one queue or subscription."""
+
+    def __init__(self, lock_duration: timedelta) -> None:
+        self.lock_duration = lock_duration
+        self._locks: dict[str, SessionLock] = {}
+        self._states: dict[str, bytes] = {}
+
+    def is_locked(self, session_id: str) -> bool:
+        return session_id in self._locks
+
+    def accept(self, session_id: str, now: datetime) -> SessionLock:
+        if session_id in self._locks:
+            raise SessionCannotBeLocked(f"The requested session '{session_id}' is locked.")
+        lock = SessionLock(session_id, now + self.lock_duration)
+        self._locks[session_id] = lock
+        return lock
+
+    def check(self, lock: SessionLock) -> None:
+        if self._locks.get(lock.session_id) is not lock:
+            raise SessionLockLost
+
+    def held(self, session_id: str) -> SessionLock:
+        """The lock on a session, whoever holds it."""
+        if session_id not in self._locks:
+            raise SessionLockLost
+        return self._locks[session_id]
+
+    def renew(self, lock: SessionLock, now: datetime) -> datetime:
+        self.check(lock)
+        lock.until = now + self.lock_duration
+        return lock.until
+
+    def release(self, lock: SessionLock) -> bool:
+        """Whether it was still held."""
+        if self._locks.get(lock.session_id) is not lock:
+            return False
+        del self._locks[lock.session_id]
+        return True
+
+    def take_expired(self, now: datetime) -> Iterable[SessionLock]:
+        """Locks that have run out; they are gone with this call."""
+        expired = [lock for lock in self._locks.values() if lock.until <= now]
+        for lock in expired:
+            del self._locks[lock.session_id]
+        return expired
+
+    def state(self, session_id: str) -> bytes | None:
+        return self._states.get(session_id)
+
+    def set_state(self, session_id: str, state: bytes | None) -> None:
+        """None clears it."""
+        if state is None:
+            self._states.pop(session_id, None)
+        else:
+            self._states[session_id] = state

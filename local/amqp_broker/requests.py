@@ -1,0 +1,103 @@
+"""Request/response nodes: `$cbs` and `$management`.
+
+Sources: AMQP Management 1.0 working draft and AMQP Claims-based Security 1.0 (OASIS); the
+operations in management_bus and management_hub.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from proton import Delivery, Message, ProtonException, int32
+
+from local.amqp_broker.conditions import condition_of, status_of
+from local.amqp_broker.messages import text_keys
+from local.amqp_broker.model.errors import BrokerError, InvalidArgument
+from local.amqp_broker.peer import Peer, condition
+from local.amqp_broker.sources import ReplySource
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`properties` and `body` have plain strings as keys; `body` is empty when it is no map."""
+
+    properties: dict[str, Any]
+    body: dict[str, Any]
+
+    @property
+    def operation(self) -> str:
+        return str(self.properties.get("operation", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status as in HTTP."""
+
+    status: int = 200
+    body: Any = field(default_factory=dict)
+    description: str = "OK"
+    condition: str | None = None
+
+
+Handler = Callable[[Request], Answer]
+
+
+def accept_token(_request: Request) -> Answer:
+    """`put-token`: this stand-in lets everybody in."""
+    return Answer(202, None, "Accepted")
+
+
+class RequestTarget:
+    """Takes requests in and answers each on the reply link of the same session."""
+
+    def __init__(
+        self, peer: Peer, handler: Handler, reply_link: Callable[[], ReplySource | None]
+    ) -> None:
+        self._peer = peer
+        self._handler = handler
+        self._reply_link = reply_link
+
+    def on_transfer(self, delivery: Delivery, encoded: bytes, _message_format: int) -> None:
+        message = Message()
+        try:
+            message.decode(encoded)
+        except (ProtonException, UnicodeDecodeError) as error:
+            delivery.local.condition = condition("amqp:decode-error", str(error))
+            delivery.update(Delivery.REJECTED)
+            delivery.settle()
+            return
+        delivery.update(Delivery.ACCEPTED)
+        delivery.settle()
+        reply_link = self._reply_link()
+        if reply_link is not None:
+            reply_link.send(_reply(message, self._answer(message)))
+        self._peer.shared.changed()
+
+    def _answer(self, message: Message) -> Answer:
+        request = Request(text_keys(message.properties), text_keys(message.body))
+        try:
+            return self._handler(request)
+        except BrokerError as error:
+            return Answer(status_of(error), None, str(error), condition_of(error))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            refused = InvalidArgument(f"{request.operation}: {type(error).__name__}: {error}")
+            return Answer(status_of(refused), None, str(refused), condition_of(refused))
+
+
+def _reply(request: Message, answer: Answer) -> Message:
+    """The status stands under both names that are in use, with and without a hyphen."""
+    properties: dict[str, Any] = {
+        "status-code": int32(answer.status),
+        "statusCode": int32(answer.status),
+        "status-description": answer.description,
+        "statusDescription": answer.description,
+    }
+    if answer.condition is not None:
+        properties["errorCondition"] = answer.condition
+        properties["error-condition"] = answer.condition
+    return Message(
+        body=answer.body,
+        address=request.reply_to,
+        correlation_id=request.id,
+        properties=properties,
+    )

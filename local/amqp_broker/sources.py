@@ -1,0 +1,187 @@
+"""Links on which clients receive: from a queue or subscription, from a partition, and replies.
+
+Source: learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-protocol-guide.
+The delivery tag is the lock token, a GUID in the byte order that .NET gives it.
+"""
+
+from collections.abc import Callable
+from uuid import UUID, uuid4
+
+from proton import Delivery, Link, Message, Sender
+
+from local.amqp_broker.messages import delivered, delivered_event, text_keys
+from local.amqp_broker.model.errors import BrokerError
+from local.amqp_broker.model.hub import Partition, Reader
+from local.amqp_broker.model.sessions import SessionLock
+from local.amqp_broker.model.store import Store
+from local.amqp_broker.peer import Peer, close_link, condition_for
+
+
+class QueueSource:
+    """Delivers messages as far as the receiver's credit goes, and settles them."""
+
+    def __init__(
+        self, peer: Peer, link: Sender, store: Store, session: SessionLock | None = None
+    ) -> None:
+        self._peer = peer
+        self._link = link
+        self._store = store
+        self._session = session
+        self._deletes = link.remote_snd_settle_mode == Link.SND_SETTLED
+        self._tokens: dict[Delivery, UUID] = {}
+        self._is_detached = False
+
+    def pump(self) -> None:
+        if self._is_detached:
+            return
+        broker = self._peer.shared.broker
+        receive = self._store.receive_and_delete if self._deletes else self._store.receive
+        try:
+            broker.namespace.check_present(self._store)
+            while self._link.credit > 0:
+                message = receive(broker.now(), self._session)
+                if message is None:
+                    return
+                token = uuid4() if message.lock is None else message.lock.token
+                delivery = _send(self._link, token.bytes_le, delivered(message))
+                if self._deletes:
+                    delivery.settle()
+                else:
+                    self._tokens[delivery] = token
+        except BrokerError as error:  # the entity was deleted, or the session lost
+            self._is_detached = True
+            close_link(self._link, condition_for(error))
+
+    def on_disposition(self, delivery: Delivery) -> None:
+        token = self._tokens.pop(delivery, None)
+        if token is None:
+            return
+        state = delivery.remote_state
+        try:
+            self._settle(token, delivery)
+        except BrokerError as error:
+            delivery.local.condition = condition_for(error)
+            state = Delivery.REJECTED
+        delivery.update(state)
+        delivery.settle()
+        self._peer.shared.changed()
+
+    def close(self) -> None:
+        """Messages under a lock of their own stay locked until it runs out; sessions end."""
+        if self._session is not None:
+            self._store.release_session(self._session, self._peer.shared.broker.now())
+            self._peer.shared.changed()
+
+    def _settle(self, token: UUID, delivery: Delivery) -> None:
+        now = self._peer.shared.broker.now()
+        match delivery.remote_state:
+            case Delivery.ACCEPTED:
+                self._store.complete(token, now)
+            case Delivery.REJECTED:
+                self._store.dead_letter(token, now, *_reasons(delivery))
+            case Delivery.MODIFIED if delivery.remote.undeliverable:
+                self._store.defer(token, now)
+            case Delivery.MODIFIED if delivery.remote.failed:
+                self._store.abandon(token, now)
+            case _:
+                self._store.release(token, now)
+
+
+class PartitionSource:
+    """Delivers events, settled: a reader of a hub acknowledges nothing."""
+
+    def __init__(self, peer: Peer, link: Sender, partition: Partition, reader: Reader) -> None:
+        self._peer = peer
+        self._link = link
+        self._partition = partition
+        self._reader = reader
+
+    @property
+    def reader(self) -> Reader:
+        return self._reader
+
+    def pump(self) -> None:
+        now = self._peer.shared.broker.now()
+        for event in self._partition.read(self._reader, self._link.credit, now):
+            _send(self._link, uuid4().bytes_le, delivered_event(event)).settle()
+
+    def disconnect(self, error: BrokerError) -> None:
+        """Another reader has taken over."""
+        close_link(self._link, condition_for(error))
+        self._peer.flush()
+
+    def on_disposition(self, delivery: Delivery) -> None:
+        """Nothing depends on it."""
+
+    def close(self) -> None:
+        self._partition.detach(self._reader)
+
+
+class ReplySource:
+    """Carries the answers of a request/response node."""
+
+    def __init__(self, link: Sender) -> None:
+        self._link = link
+
+    def send(self, reply: Message) -> None:
+        _send(self._link, uuid4().bytes_le, reply.encode()).settle()
+
+    def pump(self) -> None:
+        """Answers go out as they come."""
+
+    def on_disposition(self, delivery: Delivery) -> None:
+        """Nothing depends on it."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SessionWait:
+    """A receiver that asked for any session: its attach is answered when one is free.
+
+    `opened` is called with the session, `give_up` after `timeout_seconds` of the machine's time.
+    """
+
+    def __init__(self, peer: Peer, store: Store, opened: Callable[[SessionLock], None]) -> None:
+        self._peer = peer
+        self._store = store
+        self._opened = opened
+        self._waits = True
+
+    @property
+    def waits(self) -> bool:
+        return self._waits
+
+    def pump(self) -> None:
+        if not self._waits:
+            return
+        lock = self._store.accept_session(self._peer.shared.broker.now())
+        if lock is not None:
+            self._waits = False
+            self._opened(lock)
+
+    def on_disposition(self, delivery: Delivery) -> None:
+        """Nothing was delivered yet."""
+
+    def close(self) -> None:
+        self._waits = False
+
+
+Source = QueueSource | PartitionSource | ReplySource | SessionWait
+
+
+def _send(link: Sender, tag: bytes, encoded: bytes) -> Delivery:
+    delivery = link.delivery(tag)  # type: ignore[arg-type]  # says text, takes bytes
+    link.stream(encoded)
+    link.advance()
+    return delivery
+
+
+def _reasons(delivery: Delivery) -> tuple[str | None, str | None]:
+    """Reason and description of a dead-lettering, from the error's info."""
+    refused = delivery.remote.condition
+    if refused is None:
+        return None, None
+    info = text_keys(refused.info)
+    description = info.get("DeadLetterErrorDescription") or refused.description
+    return info.get("DeadLetterReason"), description

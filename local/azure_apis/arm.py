@@ -1,0 +1,253 @@
+"""Azure Resource Manager, as far as App Service Plans go.
+
+A PUT answers 202 and starts a long-running operation. The client polls its `Location`: 202
+while it runs, then 200 with the plan. Until then GET shows the old capacity and
+`provisioningState` InProgress, and any other PUT on that plan is refused.
+"""
+
+import json
+import random
+import re
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from local.azure_apis import arm_errors
+from local.azure_apis.loopback_server import Clock, LoopbackServer, Reply, Request, utc_now
+from local.azure_apis.plans import Plan, PlanId
+
+FINISHED_KEPT_MAX = 1_000
+PUTS_KEPT_MAX = 10_000
+
+_PLAN = re.compile(
+    r"/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/Microsoft\.Web/serverfarms/([^/]+)",
+    re.IGNORECASE,
+)
+_PERMISSIONS = re.compile(
+    _PLAN.pattern + r"/providers/Microsoft\.Authorization/permissions", re.IGNORECASE
+)
+_LIST = re.compile(
+    r"/subscriptions/([^/]+)(?:/resourceGroups/([^/]+))?/providers/Microsoft\.Web/serverfarms",
+    re.IGNORECASE,
+)
+_OPERATION = re.compile(
+    r"/subscriptions/[^/]+/providers/Microsoft\.Web/locations/[^/]+/operationresults/([^/]+)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PutRecord:
+    """One PUT of a plan that reached the server.
+
+    `capacity` is what it asked for, None when it named none. `accepted` tells whether it took
+    effect; `status` is what the client was told, None when it was told nothing.
+    """
+
+    time: datetime
+    plan: PlanId
+    capacity: int | None
+    accepted: bool
+    status: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    id: str
+    plan: Plan
+    created: datetime
+    done_at: datetime
+
+
+class ArmStandIn(LoopbackServer):
+    """ARM on 127.0.0.1 for `WebSiteManagementClient`.
+
+    `operation_seconds` is how long a change of a plan runs. `retry_after_seconds` is what a
+    poll is told; the SDK takes 0 as "not said" and waits its own `polling_interval` (30 s).
+    With `conflict_probability` a PUT is refused as if someone else were changing the plan.
+    `on_capacity_ordered` hears of every capacity accepted, at the moment it is.
+    """
+
+    def __init__(
+        self,
+        plans: Iterable[Plan],
+        *,
+        port: int = 0,
+        clock: Clock = utc_now,
+        operation_seconds: float = 0.0,
+        retry_after_seconds: int = 1,
+        conflict_probability: float = 0.0,
+        seed: int = 0,
+        on_capacity_ordered: Callable[[PlanId, int], None] | None = None,
+    ) -> None:
+        super().__init__(port=port, clock=clock)
+        self.operation_seconds = operation_seconds
+        self.retry_after_seconds = retry_after_seconds
+        self.conflict_probability = conflict_probability
+        self._random = random.Random(seed)  # noqa: S311 - faults to be replayed, not secrets
+        self._on_capacity_ordered = on_capacity_ordered or (lambda _plan, _capacity: None)
+        self._plans = {plan.id.key: plan for plan in plans}
+        self._running: dict[str, _Operation] = {}
+        self._finished: OrderedDict[str, PlanId] = OrderedDict()
+        self._puts: deque[PutRecord] = deque(maxlen=PUTS_KEPT_MAX)
+        self._operation_count = 0
+        self.permissions: list[dict[str, list[str]]] | None = [{"actions": ["*"], "notActions": []}]
+        """None: the caller may not even list them."""
+
+    @property
+    def puts(self) -> tuple[PutRecord, ...]:
+        """Every PUT of a plan, oldest first: accepted, refused or left without an answer."""
+        return tuple(self._puts)
+
+    def plan(self, plan: PlanId) -> Plan:
+        """The plan as GET would show it now. KeyError when there is none."""
+        self._settle(self.clock())
+        return self._plans[plan.key]
+
+    def set_capacity_by_hand(self, plan: PlanId, capacity: int) -> None:
+        """Change a plan as another writer would, at once; an operation that runs is cut short."""
+        self._settle(self.clock())
+        if cut := self._running.pop(plan.key, None):
+            self._finished[cut.id] = plan
+        self._plans[plan.key] = replace(self._plans[plan.key], capacity=capacity)
+        self._on_capacity_ordered(plan, capacity)
+
+    def unauthorized(self) -> Reply:
+        return arm_errors.UNAUTHORIZED
+
+    def handle(self, request: Request) -> Reply:
+        self._settle(request.time)
+        if match := _PLAN.fullmatch(request.path):
+            return self._on_plan(request, PlanId(*match.groups()))
+        if request.method != "GET":
+            return _method_not_allowed(request.method)
+        if _PERMISSIONS.fullmatch(request.path) and self.permissions is None:
+            return arm_errors.front_door_error(403, "AuthorizationFailed", "no permissions/read")
+        if _PERMISSIONS.fullmatch(request.path):
+            return Reply(200, json.dumps({"value": self.permissions}))
+        if match := _LIST.fullmatch(request.path):
+            return self._list(*match.groups())
+        if match := _OPERATION.fullmatch(request.path):
+            return self._poll(request, match[1])
+        return arm_errors.front_door_error(
+            404, "InvalidResourceType", f"No such path: {request.path}"
+        )
+
+    def observe(self, request: Request, done: Reply | None, sent: Reply | None) -> None:
+        match = _PLAN.fullmatch(request.path)
+        if request.method != "PUT" or match is None:
+            return
+        record = PutRecord(
+            time=request.time,
+            plan=PlanId(*match.groups()),
+            capacity=_capacity_asked(request.body),
+            accepted=done is not None and done.is_success,
+            status=None if sent is None else sent.status,
+        )
+        self._puts.append(record)
+
+    def _on_plan(self, request: Request, plan: PlanId) -> Reply:
+        if request.method == "GET":
+            return self._get(plan)
+        if request.method == "PUT":
+            return self._put(request, plan)
+        return _method_not_allowed(request.method)
+
+    def _get(self, plan: PlanId) -> Reply:
+        if plan.key not in self._plans:
+            return arm_errors.plan_not_found(plan.name, plan.resource_group)
+        return Reply(200, json.dumps(self._shown(plan)))
+
+    def _list(self, subscription: str, resource_group: str | None) -> Reply:
+        plans = [self._shown(plan.id) for plan in self._within(subscription, resource_group)]
+        return Reply(200, json.dumps({"value": plans, "nextLink": None}))
+
+    def _within(self, subscription: str, resource_group: str | None) -> Iterator[Plan]:
+        for plan in self._plans.values():
+            same_group = resource_group is None or _same(plan.id.resource_group, resource_group)
+            if same_group and _same(plan.id.subscription, subscription):
+                yield plan
+
+    def _shown(self, plan: PlanId) -> dict[str, Any]:
+        operation = self._running.get(plan.key)
+        ordered = None if operation is None else operation.plan.capacity
+        return self._plans[plan.key].to_json(ordered)
+
+    def _put(self, request: Request, plan: PlanId) -> Reply:
+        """Refuse, or start the operation. A plan that is not there is created, as in Azure."""
+        try:
+            body = json.loads(request.body)
+            wanted = self._plans.get(plan.key, Plan(plan)).put(body)
+        except (ValueError, AttributeError, TypeError):
+            return arm_errors.bad_request("The request content was invalid.")
+        if refusal := self._refusal(request, wanted):
+            return refusal
+        operation = self._start(request, wanted)
+        self._on_capacity_ordered(wanted.id, wanted.capacity)
+        return self._accepted(request, operation)
+
+    def _refusal(self, request: Request, wanted: Plan) -> Reply | None:
+        running = self._running.get(wanted.id.key)
+        if running is not None:
+            return arm_errors.another_operation(running.id, running.created)
+        if self._random.random() < self.conflict_probability:
+            return arm_errors.another_operation("someone-else", request.time)
+        # bool is an int to Python; it is no capacity
+        if type(wanted.capacity) is not int or not 1 <= wanted.capacity <= wanted.capacity_max:
+            return arm_errors.bad_capacity(wanted.capacity, wanted.capacity_max)
+        return None
+
+    def _start(self, request: Request, wanted: Plan) -> _Operation:
+        self._operation_count += 1
+        done_at = request.time + timedelta(seconds=self.operation_seconds)
+        operation = _Operation(f"{self._operation_count:08d}", wanted, request.time, done_at)
+        self._plans.setdefault(wanted.id.key, replace(wanted, capacity=0))
+        self._running[wanted.id.key] = operation
+        return operation
+
+    def _settle(self, now: datetime) -> None:
+        """Let every operation whose time has come take effect."""
+        for key, operation in list(self._running.items()):
+            if operation.done_at <= now:
+                del self._running[key]
+                self._plans[key] = operation.plan
+                self._finished[operation.id] = operation.plan.id
+        while len(self._finished) > FINISHED_KEPT_MAX:
+            self._finished.popitem(last=False)
+
+    def _poll(self, request: Request, operation_id: str) -> Reply:
+        if operation_id in self._finished:
+            return self._get(self._finished[operation_id])
+        for operation in self._running.values():
+            if operation.id == operation_id:
+                return self._accepted(request, operation)
+        return arm_errors.front_door_error(404, "NotFound", f"No operation {operation_id}")
+
+    def _accepted(self, request: Request, operation: _Operation) -> Reply:
+        location = operation.plan.location.replace(" ", "").lower()
+        api_version = request.query.get("api-version", "2025-05-01")
+        url = (
+            f"{self.base_url}/subscriptions/{operation.plan.id.subscription}/providers"
+            f"/Microsoft.Web/locations/{location}/operationresults/{operation.id}"
+            f"?api-version={api_version}"
+        )
+        headers = {"Location": url, "Retry-After": str(self.retry_after_seconds)}
+        return Reply(202, json.dumps(self._shown(operation.plan.id)), headers=headers)
+
+
+def _same(one: str, other: str) -> bool:
+    return one.lower() == other.lower()
+
+
+def _capacity_asked(body: bytes) -> int | None:
+    try:
+        capacity = json.loads(body)["sku"]["capacity"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return capacity if isinstance(capacity, int) else None
+
+
+def _method_not_allowed(method: str) -> Reply:
+    return arm_errors.front_door_error(405, "MethodNotAllowed", f"{method} is not supported here")

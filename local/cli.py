@@ -1,0 +1,149 @@
+"""``python -m local``: the whole system on this machine, with a live view or as one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from local.azurite import AzuriteFailed
+from local.demo.settings_files import (
+    RUNNING_SETTINGS,
+    RunningAlready,
+    SettingsInTheWay,
+    refuse_a_second,
+)
+from local.demo.system import LocalSystem, local_system
+from local.demo.traces import Trace, TraceError, load_trace
+from local.demo.view import watch
+from local.functions_host.errors import HostStartFailed
+from local.node import NodeMissing
+
+BUNDLED_TRACE = Path(__file__).parent / "data" / "nasa_http_1995-07-11_13.csv"
+STATE = RUNNING_SETTINGS.parent
+LOG_FILE = "host.log"
+POLL_SECONDS = 0.1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parse(arguments)
+    try:
+        trace = load_trace(options.trace)
+    except TraceError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for notice in trace.notices:
+        print(f"notice: {notice}", file=sys.stderr)
+    try:
+        refuse_a_second(options.state / RUNNING_SETTINGS.name)
+    except RunningAlready as error:
+        print(error, file=sys.stderr)
+        return 1
+    _log_to_file(options.state)
+    minutes = min(options.minutes or len(trace.arrivals), len(trace.arrivals))
+    run = _run(trace, minutes, options)
+    try:
+        summary = asyncio.run(run)
+    except (AzuriteFailed, HostStartFailed, NodeMissing, SettingsInTheWay) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(summary, indent=None if options.json else 2))
+    return 0
+
+
+async def _run(trace: Trace, minutes: int, options: argparse.Namespace) -> dict[str, Any]:
+    """The summary of the run; Ctrl-C, SIGTERM and a closed terminal end it early, and cleanly."""
+    interrupted = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, interrupted.set)
+    with_host = not options.without_host
+    async with local_system(
+        trace,
+        minutes,
+        with_host=with_host,
+        with_night=options.night,
+        settings_file=options.state / RUNNING_SETTINGS.name,
+    ) as system:
+        system.seconds.start()
+        viewer = None if options.json else asyncio.create_task(watch(system))
+        await _until_ended(system, interrupted)
+        if viewer is not None:
+            viewer.cancel()
+            with suppress(asyncio.CancelledError):
+                await viewer
+        summary = dataclasses.asdict(await system.summary())
+        return summary | ({"night": system.night.summary()} if system.night else {})
+
+
+async def _until_ended(system: LocalSystem, interrupted: asyncio.Event) -> None:
+    """Until the trace is over, and the night too where there is one."""
+    while not interrupted.is_set():
+        if system.ended and (system.night is None or system.night.over):
+            break
+        with suppress(TimeoutError):
+            await asyncio.wait_for(interrupted.wait(), POLL_SECONDS)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m local",
+        description="Run the autoscaler on a replayed workload, a trace minute a second.",
+    )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        default=BUNDLED_TRACE,
+        help="CSV with the columns time,arrivals (default: three days of NASA-HTTP)",
+    )
+    parser.add_argument("--minutes", type=_positive, help="trace minutes to run (default: all)")
+    parser.add_argument("--json", action="store_true", help="no view, one JSON object at the end")
+    parser.add_argument(
+        "--without-host",
+        action="store_true",
+        help="everything but the functions: run them with `func start` in another terminal",
+    )
+    parser.add_argument(
+        "--night",
+        action="store_true",
+        help="recompute the event trends of a made-up shop beside it, on Spark",
+    )
+    parser.add_argument(
+        "--state",
+        type=Path,
+        default=STATE,
+        metavar="FOLDER",
+        help="of the log and the settings of this run, for a second one (default: .local)",
+    )
+    options = parser.parse_args(arguments)
+    if options.night and options.without_host:
+        parser.error("--night needs the host: its functions start the job")
+    return options
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1")
+    return int(text)
+
+
+def _log_to_file(state: Path) -> None:
+    """The terminal belongs to the view; what the functions log goes to a file."""
+    state.mkdir(exist_ok=True)
+    logging.basicConfig(
+        filename=state / LOG_FILE,
+        filemode="w",
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        force=True,
+    )
+    for noisy in ("azure", "aiohttp.access"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -1,0 +1,80 @@
+"""The demo profile: the app's own defaults with every minute shrunk to a second."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+
+from local.azure_apis.plans import PlanId
+
+PLAN = PlanId("00000000-0000-0000-0000-000000000001", "local", "workers")
+TOPIC, SUBSCRIPTION = "orders", "billing"
+PROCESSING_QUEUE, WORKING_QUEUE = "processing", "working"
+HUB, CONSUMER_GROUPS = "metrics", ("$Default", "readback")
+
+MINIMUM_CAPACITY, MAXIMUM_CAPACITY = 1, 20
+DEAD_TIME_MINUTES = 3.0
+AGE_LIMIT_MINUTES = 5.0
+SECONDS_PER_TRACE_MINUTE = 1.0
+TRACE_MINUTES_PER_MINUTE = 60 / SECONDS_PER_TRACE_MINUTE
+BACKLOG_UP_MINUTES = 1.0
+BACKLOG_DOWN_MINUTES = 0.1
+"""Thresholds, in minutes of one instance's work, so that they fit any trace."""
+
+
+def settings(
+    instance_rate_per_minute: float, storage: str, service_bus: str, arm_endpoint: str
+) -> dict[str, str]:
+    """App settings for a world in which a minute lasts a second."""
+    return {
+        "AzureWebJobsStorage": storage,
+        "ServiceBusConnection": service_bus,
+        "ArmEndpoint": arm_endpoint,
+        "SubscriptionId": PLAN.subscription,
+        "ResourceGroup": PLAN.resource_group,
+        "ResourceToScale": PLAN.name,
+        "Topic": TOPIC,
+        "Subscription": SUBSCRIPTION,
+        "ProcessingQueue": PROCESSING_QUEUE,
+        "WorkingQueue": WORKING_QUEUE,
+        "ThresholdUp": str(instance_rate_per_minute * BACKLOG_UP_MINUTES),
+        "ThresholdDown": str(instance_rate_per_minute * BACKLOG_DOWN_MINUTES),
+        "AgeLimitMinutes": str(AGE_LIMIT_MINUTES / TRACE_MINUTES_PER_MINUTE),
+        "InstanceRatePerMinute": str(instance_rate_per_minute * TRACE_MINUTES_PER_MINUTE),
+        "DeadTimeMinutes": str(DEAD_TIME_MINUTES / TRACE_MINUTES_PER_MINUTE),
+        "PlanningStepSeconds": str(SECONDS_PER_TRACE_MINUTE),
+        "MinimumCapacity": str(MINIMUM_CAPACITY),
+        "MaximumCapacity": str(MAXIMUM_CAPACITY),
+        "MetricCollectorSchedule": "* * * * * *",
+        "ReconcilerSchedule": "* * * * * *",
+        "WindowSeconds": "10",
+        "ScaleOutCooldownSeconds": "10",
+        "ScaleInCooldownSeconds": "10",
+        "SourceTimeoutSeconds": "2",
+        "ActionResendSeconds": "3",
+        "ActionRetrySeconds": "0.5",
+        "ActionDeadlineSeconds": "30",
+        "FailureHoldSeconds": "1",
+        "ArmPollingSeconds": "0.1",
+        "ArmTimeoutSeconds": "5",
+    }
+
+
+def ingestion(event_hubs: str) -> dict[str, str]:
+    """App settings for the event hub, which nothing of the demo writes to: that is left to you."""
+    listening, reading_back = CONSUMER_GROUPS
+    return {
+        "EventHubConnection": event_hubs,
+        "EventHubName": HUB,
+        "EventHubConsumerGroup": listening,
+        "EventHubReadBackConsumerGroup": reading_back,
+        "BreakerApprovalKey": secrets.token_urlsafe(32),
+    }
+
+
+def starting_capacity(arrivals: Sequence[float], instance_rate_per_minute: float) -> int:
+    """What somebody would have set by hand for the first ten minutes of arrivals per minute."""
+    first = arrivals[:10]
+    needed = math.ceil(sum(first) / max(len(first), 1) / instance_rate_per_minute)
+    return min(max(needed, MINIMUM_CAPACITY), MAXIMUM_CAPACITY)

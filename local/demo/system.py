@@ -1,0 +1,239 @@
+"""The whole system on this machine: storage, stand-ins, a workload, and the functions host."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from azure.storage.queue.aio import QueueServiceClient
+
+from local.amqp_broker.administration import ServiceBusStandIn, service_bus
+from local.amqp_broker.model.properties import HubProperties
+from local.azure_apis.arm import ArmStandIn
+from local.azure_apis.plans import P1V3, Plan
+from local.azurite import Azurite
+from local.demo import profile
+from local.demo.night import Night, going_on
+from local.demo.night import planned as planned_night
+from local.demo.processing_queues import declare_processing_queues
+from local.demo.settings_files import RUNNING_SETTINGS, local_settings_file, running_settings_file
+from local.demo.source_failures import SourceFailures, counted_source_failures
+from local.demo.traces import Trace
+from local.demo.traffic import Traffic
+from local.demo.workload import TwinClock, Workload, default_instance_rate
+from local.functions_host.host import FunctionsHost
+from local.functions_host.host_json import HostConfig, read_host_json
+from local.functions_host.services import HostOptions
+from shared.adapters.tables.scaling_state import TableStateStore
+from shared.autoscaling.flows.poison import UNATTRIBUTED
+from shared.autoscaling.model import EntryKind, LogEntry
+from shared.settings.connections import StorageConnection
+from shared.wiring import autoscaling as wiring
+
+APP_DIR = Path(__file__).parents[2]
+CONFLICT_PROBABILITY = 0.1
+"""Every tenth change is refused as if somebody else were changing the plan: ARM does that."""
+
+IDLE_POLL_SECONDS = 0.1
+LOG_LINES_MAX = 1_000_000
+KEYS_FILE = "master_key"
+"""Beside the settings of the run; kept after it, so that an open page goes on working."""
+
+POISON_QUEUES = ("metrics-poison", "actions-poison")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run did. Arrivals, drained and backlog in items, age in minutes of the trace."""
+
+    minutes: float
+    arrivals: float
+    drained: float
+    backlog_max: float
+    age_max_minutes: float
+    capacity_min: int
+    capacity_max: int
+    actions: int
+    decisions: int
+    poison: int
+    errors: int
+
+
+class StartableClock:
+    """Seconds that stand still until ``start``: the trace waits for the functions host."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._started_at: float | None = None
+
+    def __call__(self) -> float:
+        return 0.0 if self._started_at is None else self._monotonic() - self._started_at
+
+    def start(self) -> None:
+        self._started_at = self._monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSystem:
+    """Everything that runs, for whoever watches it."""
+
+    minutes: int
+    seconds: StartableClock
+    workload: Workload
+    traffic: Traffic
+    arm: ArmStandIn
+    host: FunctionsHost | None
+    store: TableStateStore
+    queues: QueueServiceClient
+    source_failures: SourceFailures
+    night: Night | None
+
+    @property
+    def page(self) -> str:
+        """The page's address, with a key that opens it and every function that it calls."""
+        return f"{self.host.url}/api/dashboard?code={self.host.keys.host}" if self.host else ""
+
+    @property
+    def ended(self) -> bool:
+        self.traffic.advance()
+        return self.workload.minute >= self.minutes
+
+    async def log(self, limit: int = LOG_LINES_MAX) -> list[LogEntry]:
+        return await self.store.log(profile.PLAN.name, limit)
+
+    async def summary(self) -> Summary:
+        counters = self.workload.counters
+        lines = await self.log()
+        kinds = Counter(line.kind for line in lines)
+        unattributed = await self.store.log(UNATTRIBUTED, LOG_LINES_MAX)
+        failures = sum(count.failures for count in self.host.counts.values()) if self.host else 0
+        return Summary(
+            minutes=round(self.workload.minute, 2),
+            arrivals=round(counters.arrivals, 2),
+            drained=round(counters.drained, 2),
+            backlog_max=round(counters.backlog_max, 2),
+            age_max_minutes=round(counters.age_max_minutes, 2),
+            capacity_min=counters.ordered_min,
+            capacity_max=counters.ordered_max,
+            actions=sum(line.applies for line in lines),
+            decisions=kinds[EntryKind.DECISION],
+            poison=kinds[EntryKind.POISON] + len(unattributed) + await self._poison_waiting(),
+            errors=failures + kinds[EntryKind.FAILED] + self.source_failures.count,
+        )
+
+    async def _poison_waiting(self) -> int:
+        waiting = 0
+        async for queue in self.queues.list_queues():
+            if queue.name in POISON_QUEUES:
+                properties = await self.queues.get_queue_client(queue).get_queue_properties()
+                waiting += properties.approximate_message_count or 0
+        return waiting
+
+
+@asynccontextmanager
+async def local_system(
+    trace: Trace,
+    minutes: int,
+    *,
+    with_host: bool = True,
+    with_night: bool = False,
+    settings_file: Path = RUNNING_SETTINGS,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> AsyncIterator[LocalSystem]:
+    """Start all of it, with the trace standing at its first minute; stop all of it at the end.
+
+    Once the trace is started it goes on by the seconds of ``monotonic``. Without a host the app's
+    settings are in local.settings.json meanwhile, for ``func start``.
+    """
+    arrivals = trace.arrivals[:minutes]
+    rate = default_instance_rate(arrivals)
+    seconds = StartableClock(monotonic)
+    capacity = profile.starting_capacity(arrivals, rate)
+    workload = Workload(
+        replace(trace, arrivals=arrivals),
+        instance_rate_per_minute=rate,
+        dead_time_minutes=profile.DEAD_TIME_MINUTES,
+        starting_capacity=capacity,
+    )
+    async with AsyncExitStack() as stack:
+        azurite = await asyncio.to_thread(stack.enter_context, Azurite())
+        bus = await stack.enter_async_context(service_bus())
+        declare_entities(bus)
+        traffic = _traffic(workload, seconds, bus)
+        await stack.enter_async_context(traffic.running())
+        plan = Plan(profile.PLAN, capacity=capacity, sku=P1V3)
+        arm = await stack.enter_async_context(_arm(plan, traffic))
+        settings = profile.settings(
+            rate, azurite.connection_string, bus.connection_string, arm.base_url
+        ) | profile.ingestion(bus.connection_string)
+        night = planned_night(azurite.connection_string) if with_night else None
+        settings |= night.settings if night else {}
+        host = None
+        stack.enter_context(running_settings_file(settings, settings_file))
+        if with_host:
+            stack.push_async_callback(wiring.close)
+            options = HostOptions(keys_file=settings_file.parent / KEYS_FILE)
+            host = FunctionsHost(
+                APP_DIR, settings=settings, config=shrunk_host_json(), options=options
+            )
+            await stack.enter_async_context(host)
+        else:
+            stack.enter_context(local_settings_file(settings))
+        store = TableStateStore(StorageConnection("Storage", azurite.connection_string))
+        stack.push_async_callback(store.close)
+        queues = QueueServiceClient.from_connection_string(azurite.connection_string)
+        await stack.enter_async_context(queues)
+        failures = stack.enter_context(counted_source_failures())
+        if night is not None and host is not None:
+            await stack.enter_async_context(going_on(night, partial(host.invoke, "nightly_trends")))
+        yield LocalSystem(
+            minutes, seconds, workload, traffic, arm, host, store, queues, failures, night
+        )
+
+
+def shrunk_host_json() -> HostConfig:
+    """host.json, but for its waits of some seconds, which in this world would be minutes."""
+    config = read_host_json(APP_DIR)
+    queues = replace(
+        config.queues,
+        max_polling_interval_seconds=IDLE_POLL_SECONDS,
+        visibility_timeout_seconds=0,
+    )
+    return replace(config, queues=queues)
+
+
+def declare_entities(bus: ServiceBusStandIn) -> None:
+    """What the demo watches, the queues that data sets are processed by, and an event hub."""
+    namespace = bus.amqp.namespace
+    namespace.declare_topic(profile.TOPIC)
+    namespace.declare_subscription(profile.TOPIC, profile.SUBSCRIPTION)
+    declare_processing_queues(namespace, profile.PROCESSING_QUEUE, profile.WORKING_QUEUE)
+    hub = HubProperties(partition_count=2, consumer_groups=profile.CONSUMER_GROUPS)
+    bus.amqp.broker.declare_hub(profile.HUB, hub)
+
+
+def _traffic(workload: Workload, seconds: StartableClock, bus: ServiceBusStandIn) -> Traffic:
+    return Traffic(
+        workload,
+        TwinClock(monotonic=seconds),
+        bus.amqp.broker,
+        topic=profile.TOPIC,
+        subscription=profile.SUBSCRIPTION,
+        plan=profile.PLAN,
+    )
+
+
+def _arm(plan: Plan, traffic: Traffic) -> ArmStandIn:
+    return ArmStandIn(
+        [plan],
+        operation_seconds=0.2,
+        retry_after_seconds=0,
+        conflict_probability=CONFLICT_PROBABILITY,
+        on_capacity_ordered=traffic.on_capacity_ordered,
+    )

@@ -1,0 +1,127 @@
+"""The workload's twin: a trace replayed into a queue that capacity drains.
+
+`Workload` keeps the state of a `FluidQueue` and is told the time. `TwinClock` is the only
+thing here that looks at a real clock.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from statistics import quantiles
+
+from local.demo.fluid_queue import Counters, FluidQueue, QueueState
+from local.demo.traces import Trace
+
+# A starting point for a trace whose service nobody measured: its busiest minutes need this
+# many instances, so that a plan of 1 to 20 has room on both sides.
+BUSY_MINUTE_INSTANCES = 14
+FALLBACK_RATE_PER_MINUTE = 1.0
+
+
+def default_instance_rate(arrivals: Sequence[float]) -> float:
+    """Items per minute and instance at which the 99.9th percentile minute needs 14 instances.
+
+    `arrivals` are items per minute. The percentile interpolates between the two nearest
+    minutes (inclusive method). 1.0 when it is zero or there are no arrivals.
+    """
+    rate = _percentile_999(arrivals) / BUSY_MINUTE_INSTANCES
+    return rate or FALLBACK_RATE_PER_MINUTE
+
+
+def _percentile_999(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return sum(values)
+    return quantiles(values, n=1000, method="inclusive")[-1]
+
+
+class TwinClock:
+    """Maps real time to minutes of the trace; by default one second is one minute.
+
+    Starts when it is made. `monotonic` returns seconds and never goes back.
+    """
+
+    def __init__(
+        self,
+        minutes_per_second: float = 1.0,
+        *,
+        start_minute: float = 0.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not (math.isfinite(minutes_per_second) and minutes_per_second > 0):
+            raise ValueError(f"minutes_per_second is {minutes_per_second}; it must be above 0")
+        self.minutes_per_second = minutes_per_second
+        self._start_minute = start_minute
+        self._monotonic = monotonic
+        self._started_seconds = monotonic()
+
+    def trace_minute(self) -> float:
+        elapsed_seconds = self._monotonic() - self._started_seconds
+        return self._start_minute + elapsed_seconds * self.minutes_per_second
+
+
+class Workload:
+    """A trace arriving at a queue whose capacity is ordered from outside.
+
+    Minute 0 is the start of the trace; after its end nothing arrives any more. Memory is
+    bounded by the minutes of the trace that still wait.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        *,
+        instance_rate_per_minute: float | None = None,
+        dead_time_minutes: float = 3.0,
+        starting_capacity: int = 1,
+    ) -> None:
+        """Without a rate, `default_instance_rate` of the trace is used."""
+        if instance_rate_per_minute is None:
+            instance_rate_per_minute = default_instance_rate(trace.arrivals)
+        self.trace = trace
+        self.queue = FluidQueue(instance_rate_per_minute, dead_time_minutes)
+        self._state = self.queue.start(starting_capacity)
+
+    @property
+    def state(self) -> QueueState:
+        """The queue as of the last `advance_to`: a frozen value, safe to keep."""
+        return self._state
+
+    @property
+    def counters(self) -> Counters:
+        return self._state.counters
+
+    @property
+    def minute(self) -> float:
+        return self._state.minute
+
+    @property
+    def backlog(self) -> float:
+        return self._state.backlog
+
+    @property
+    def age_minutes(self) -> float:
+        return self._state.age_minutes
+
+    @property
+    def arrivals_per_minute(self) -> float:
+        """The rate at which items arrive just now."""
+        return self._rate_at(self._state.minute)
+
+    def advance_to(self, trace_minute: float) -> None:
+        """Let time pass until `trace_minute`. The same minute again is fine, going back is not."""
+        if not self._state.minute <= trace_minute < math.inf:
+            raise ValueError(f"cannot go from minute {self._state.minute} to {trace_minute}")
+        while self._state.minute < trace_minute:
+            rate = self._rate_at(self._state.minute)
+            until = min(trace_minute, self._rate_changes_at(self._state.minute))
+            self._state = self.queue.flow(self._state, rate, until)
+
+    def order_capacity(self, capacity: int) -> None:
+        """Order an absolute number of instances, as of the last `advance_to`."""
+        self._state = self.queue.order(self._state, capacity)
+
+    def _rate_at(self, minute: float) -> float:
+        return self.trace.arrivals[int(minute)] if minute < self.trace.minutes else 0.0
+
+    def _rate_changes_at(self, minute: float) -> float:
+        return math.floor(minute) + 1.0 if minute < self.trace.minutes else math.inf

@@ -1,0 +1,223 @@
+"""Reads an event hub directly with azure-eventhub, apart from the trigger.
+
+The trigger reads under an epoch, and the service lets nobody without one into its consumer group:
+so this needs a consumer group of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from azure.eventhub import EventData
+from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient, PartitionContext
+from azure.eventhub.exceptions import EventHubError
+
+from shared.adapters.azure.credentials import credential_for
+from shared.ingestion.errors import HubUnavailable
+from shared.ingestion.events.ports import HubPartitions, ReadBack
+from shared.ingestion.events.survey import Span
+from shared.ingestion.model import Event, HubState, Stream
+from shared.settings.connections import EventHubConnection
+from shared.values.redaction import redacting
+
+Client = TypeVar("Client", EventHubConsumerClient, EventHubProducerClient)
+
+READ_EVENTS_MAX = 1000
+READ_BYTES_MAX = 8 * 1024 * 1024
+"""Of one call; what comes after is for the next one."""
+
+IDLE_SECONDS_MAX = 20.0
+"""Without any frame for so long a connection is closed as broken. The client asks the service for
+a sign of life twice as often; without this it would wait for ever where packets are swallowed."""
+
+
+@redacting
+class EventHubReader:
+    """Opens a connection for each call: they are rare, and a kept one goes stale."""
+
+    def __init__(
+        self,
+        connection: EventHubConnection,
+        consumer_group: str,
+        timeout_seconds: float = 30,
+        read_events_max: int = READ_EVENTS_MAX,
+    ) -> None:
+        self._connection = connection
+        self._consumer_group = consumer_group
+        self._timeout_seconds = timeout_seconds
+        self._read_events_max = read_events_max
+
+    async def partition_ids(self) -> tuple[str, ...]:
+        async with self._asking("partitions") as client:
+            return tuple(await client.get_partition_ids())
+
+    async def state(self, stream: Stream) -> HubState:
+        async with self._asking(stream.partition_id) as client:
+            hub = await client.get_eventhub_properties()
+            found = await client.get_partition_properties(stream.partition_id)
+        last_enqueued = int(found["last_enqueued_sequence_number"])
+        return HubState(_aware(hub["created_at"]), last_enqueued)
+
+    async def read_back(self, stream: Stream, span: Span) -> ReadBack:
+        async with self._asking(stream.partition_id) as client:
+            found = await client.get_partition_properties(stream.partition_id)
+            first = max(span.first, int(found["beginning_sequence_number"]))
+            if found["is_empty"] or first > span.last:
+                return ReadBack((), span.last)
+            events = await self._read(client, stream.partition_id, first, span.last)
+        within = tuple(event for event in events if event.sequence <= span.last)
+        done = len(within) < len(events) or within[-1].sequence == span.last
+        return ReadBack(within, span.last if done else within[-1].sequence)
+
+    async def sequence_at(self, stream: Stream, time: datetime) -> int:
+        async with self._asking(stream.partition_id) as client:
+            found = await client.get_partition_properties(stream.partition_id)
+            newest = int(found["last_enqueued_sequence_number"])
+            if found["is_empty"] or time > _aware(found["last_enqueued_time_utc"]):
+                return newest + 1
+            return (await self._read(client, stream.partition_id, time, 0))[0].sequence
+
+    async def _read(
+        self,
+        client: EventHubConsumerClient,
+        partition_id: str,
+        start: int | datetime,
+        last: int,
+    ) -> list[Event]:
+        """Events from a number or time on, until one reaches the last, or they are enough."""
+        events = list[Event]()
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def on_batch(_context: PartitionContext, batch: Sequence[EventData]) -> None:
+            if ended.done():
+                return
+            events.extend([to_event(data) for data in batch])
+            size_bytes = sum([len(event.body) for event in events])
+            enough = len(events) >= self._read_events_max or size_bytes >= READ_BYTES_MAX
+            if enough or (events and events[-1].sequence >= last):
+                ended.set_result(None)
+
+        async def on_error(_context: PartitionContext | None, error: Exception) -> None:
+            if not ended.done():
+                ended.set_exception(error)
+
+        receiving = asyncio.ensure_future(
+            client.receive_batch(
+                on_batch,
+                on_error=on_error,
+                partition_id=partition_id,
+                starting_position=start,
+                starting_position_inclusive=True,
+                max_batch_size=min(300, self._read_events_max),
+            )
+        )
+        try:
+            await asyncio.wait([receiving, ended], return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                await receiving  # it only ends by failing
+            await ended
+        finally:
+            receiving.cancel()
+            await asyncio.gather(receiving, return_exceptions=True)
+        return events
+
+    @asynccontextmanager
+    async def _asking(self, what: str) -> AsyncIterator[EventHubConsumerClient]:
+        """A client for one question. Raises HubUnavailable for whatever keeps it from an answer."""
+        where = f"{self._connection.hub}/{what}, consumer group {self._consumer_group}"
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                async with consumer_client(self._connection, self._consumer_group, 1) as client:
+                    yield client
+        except TimeoutError as error:
+            seconds = self._timeout_seconds
+            raise HubUnavailable(f"{where}: no answer within {seconds:g} s") from error
+        except (EventHubError, OSError) as error:
+            raise HubUnavailable(f"{where}: {type(error).__name__}: {error}") from error
+
+
+@redacting
+@dataclass(slots=True)
+class KnownPartitions:
+    """The partitions of a hub, the last known ones where it does not answer soon.
+
+    A lease is to be renewed in time whatever the hub does: else all who wait for its answer lose
+    what they have.
+    """
+
+    hub: HubPartitions
+    patience_seconds: float
+    known: tuple[str, ...] = ()
+
+    async def partition_ids(self) -> tuple[str, ...]:
+        """Raises HubUnavailable, but only as long as none is known."""
+        try:
+            async with asyncio.timeout(self.patience_seconds if self.known else None):
+                self.known = await self.hub.partition_ids()
+        except (HubUnavailable, TimeoutError):
+            if not self.known:
+                raise
+        return self.known
+
+
+def consumer_client(
+    connection: EventHubConnection,
+    consumer_group: str,
+    retries: int,
+    idle_seconds: float = IDLE_SECONDS_MAX,
+) -> EventHubConsumerClient:
+    return client_of(
+        EventHubConsumerClient,
+        connection,
+        consumer_group=consumer_group,
+        retry_total=retries,
+        idle_timeout=idle_seconds,
+    )
+
+
+def client_of(kind: type[Client], connection: EventHubConnection, **options: Any) -> Client:
+    """A client of its own for each call, by string or identity; it connects when first used."""
+    options = {"eventhub_name": connection.hub, "idle_timeout": IDLE_SECONDS_MAX, **options}
+    if connection.connection_string:
+        return kind.from_connection_string(connection.connection_string, **options)
+    credential = credential_for(connection.namespace, connection.client_id)
+    return kind(connection.namespace, credential=credential, **options)
+
+
+def to_event(data: EventData) -> Event:
+    """The client's event as ours."""
+    assert data.sequence_number is not None
+    enqueued_at = data.enqueued_time
+    assert enqueued_at is not None
+    return Event(
+        sequence=data.sequence_number,
+        offset=str(data.offset),
+        enqueued_at=_aware(enqueued_at),
+        body=_body(data),
+        partition_key=_text(data.partition_key),
+        properties=_properties(data),
+    )
+
+
+def _body(data: EventData) -> bytes:
+    body: Any = data.body
+    return bytes(body) if isinstance(body, bytes | bytearray) else b"".join(body)
+
+
+def _aware(time: datetime) -> datetime:
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _text(value: Any) -> Any:
+    """The client hands texts over as bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _properties(data: EventData) -> dict[str, Any]:
+    found: dict[Any, Any] = data.properties or {}
+    return {str(_text(name)): _text(value) for name, value in found.items()}

@@ -1,0 +1,161 @@
+"""Receives partitions with azure-eventhub, each under an owner level of its own.
+
+The client's own balancing and checkpoints are not used: who reads what, and from where, is said
+from outside. A client that reports an error is given up; it would start again where it began.
+
+A refusal to attach is not reported by the client: it connects again each second, for ever, and may
+deliver empty batches meanwhile. So a receiver without any batch from an open link is given up too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from azure.eventhub import EventData
+from azure.eventhub.aio import EventHubConsumerClient
+
+from shared.adapters.event_hubs.hub import IDLE_SECONDS_MAX, consumer_client, to_event
+from shared.ingestion.errors import HubSilent, HubUnavailable
+from shared.ingestion.model import Event
+from shared.settings.connections import EventHubConnection
+from shared.values.redaction import redacting
+
+Deliver = Callable[[Sequence[Event]], Awaitable[None]]
+DeliverData = Callable[[Sequence[EventData]], Awaitable[None]]
+FROM_THE_START = "-1"
+CLOSE_SECONDS_MAX = 10
+
+
+@redacting
+@dataclass(frozen=True, slots=True)
+class EventHubReceiver:
+    """One client for each partition that is read, without retries of its own."""
+
+    connection: EventHubConnection
+    consumer_group: str
+    batch_max: int = 300
+    wait_seconds: float = 5
+    """An empty batch is delivered after so long without an event."""
+    prefetch: int = 300
+    silent_seconds_max: float = 20
+    """Without even an empty batch for so long the hub is silent; several times `wait_seconds`."""
+    idle_seconds: float = IDLE_SECONDS_MAX
+
+    async def receive(
+        self, partition_id: str, after: int | None, epoch: int, deliver: Deliver
+    ) -> None:
+        """See PartitionReceiver."""
+
+        async def deliver_events(batch: Sequence[EventData]) -> None:
+            await deliver([to_event(data) for data in batch])
+
+        position = FROM_THE_START if after is None or after < 0 else after
+        await self.receive_data(partition_id, position, epoch, deliver_events)
+
+    async def receive_data(
+        self, partition_id: str, position: int | str, epoch: int, deliver: DeliverData
+    ) -> None:
+        """The client's own events behind a number or place, otherwise like ``receive``.
+
+        A batch in work is finished before an error of the hub is raised. For the client reads
+        nothing while a slow handler keeps its buffer full, takes that for a broken connection, and
+        says so when the next batch has begun. Closing takes the client up to a second or two.
+        """
+        client = consumer_client(self.connection, self.consumer_group, 0, self.idle_seconds)
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        delivery = _Delivery(deliver, failed, partial(_attached, client))
+        receiving = asyncio.create_task(
+            client.receive_batch(
+                on_event_batch=delivery.on_batch,
+                on_error=_reporting(partition_id, failed),
+                partition_id=partition_id,
+                owner_level=epoch,
+                starting_position=position,
+                max_batch_size=self.batch_max,
+                max_wait_time=self.wait_seconds,
+                prefetch=self.prefetch,
+            )
+        )
+        receiving.add_done_callback(lambda ended: _fail(failed, _ending(ended)))
+        watching = asyncio.create_task(self._watch(partition_id, delivery))
+        try:
+            await failed
+        except HubUnavailable:
+            await delivery.resting.wait()
+            raise
+        finally:
+            watching.cancel()
+            receiving.cancel()
+            await asyncio.wait([receiving], timeout=CLOSE_SECONDS_MAX)
+            await asyncio.wait([asyncio.create_task(client.close())], timeout=CLOSE_SECONDS_MAX)
+
+    async def _watch(self, partition_id: str, delivery: _Delivery) -> None:
+        """Fail a receiver that is silent for too long."""
+        while delivery.silent_seconds < self.silent_seconds_max:  # noqa: ASYNC110  time passes
+            await asyncio.sleep(self.silent_seconds_max - delivery.silent_seconds)
+        where = f"consumer group {self.consumer_group!r} of hub {self.connection.hub!r}"
+        text = f"partition {partition_id}: nothing came for {self.silent_seconds_max:g} s, and no "
+        text += f"error either. Check that {where} exists and that this process may read it"
+        _fail(delivery.failed, HubSilent(text))
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """Hands batches on until something failed; tells how long none has come."""
+
+    deliver: DeliverData
+    failed: asyncio.Future[None]
+    attached: Callable[[], bool]
+    resting: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while no batch is being handled."""
+    rests_since: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.resting.set()
+
+    @property
+    def silent_seconds(self) -> float:
+        """None pass while a batch is handled."""
+        return time.monotonic() - self.rests_since if self.resting.is_set() else 0
+
+    async def on_batch(self, _context: Any, batch: list[EventData]) -> None:
+        if self.failed.done() or not (batch or self.attached()):
+            return
+        self.resting.clear()
+        try:
+            await self.deliver(batch)
+        except Exception as error:
+            _fail(self.failed, error)
+        finally:
+            self.rests_since = time.monotonic()
+            self.resting.set()
+
+
+def _attached(client: EventHubConsumerClient) -> bool:
+    """Whether the link is open. The client does not say so, but its consumer knows."""
+    processors = client._event_processors.values()
+    return any(each.running for processor in processors for each in processor._consumers.values())
+
+
+def _reporting(
+    partition_id: str, failed: asyncio.Future[None]
+) -> Callable[[Any, Exception], Awaitable[None]]:
+    async def on_error(_context: Any, error: Exception) -> None:
+        _fail(failed, HubUnavailable(f"partition {partition_id}: {type(error).__name__}: {error}"))
+
+    return on_error
+
+
+def _ending(ended: asyncio.Task[None]) -> Exception:
+    error = None if ended.cancelled() else ended.exception()
+    return HubUnavailable(f"receiving ended: {type(error).__name__}: {error}")
+
+
+def _fail(failed: asyncio.Future[None], error: Exception) -> None:
+    if not failed.done():
+        failed.set_exception(error)

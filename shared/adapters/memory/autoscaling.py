@@ -1,0 +1,171 @@
+"""In-memory twins of the ports: for unit tests, simulation and replays. Same contract, no I/O."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import count
+
+from shared.adapters.tables.scaling_changes import OVERRIDE_ROW, changed_rows, with_rows
+from shared.autoscaling.errors import CapacityRefused, ReadFailed, StateConflict
+from shared.autoscaling.model import (
+    CAPACITY_SANE_MAX,
+    CapacityTarget,
+    EntryKind,
+    LogEntry,
+    MetricSource,
+    MetricValue,
+    Override,
+    PlanCapacity,
+    ScalingState,
+)
+from shared.autoscaling.ports import CapacityControl, Snapshot
+
+Clock = Callable[[], datetime]
+LogKey = tuple[datetime, int, bool, str]
+
+
+class MemoryStateStore:
+    """Rows with versions, as a table has them: a commit that comes too late is refused whole.
+
+    No two writes have the same version, as with ETags; a row that is not there has none.
+    """
+
+    _new_versions = count(1)
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._states: dict[str, ScalingState] = {}
+        self._versions: dict[tuple[str, str], int] = {}
+        self._log: dict[str, dict[LogKey, LogEntry]] = defaultdict(dict)
+
+    async def load(self, resource_name: str) -> Snapshot:
+        state = self._states.get(resource_name, ScalingState())
+        versions = {k: v for k, v in self._versions.items() if k[0] == resource_name}
+        return Snapshot(resource_name, state, self._clock(), versions)
+
+    async def commit(
+        self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()
+    ) -> None:
+        name = snapshot.resource_name
+        rows = dict(changed_rows(snapshot.state, state))
+        self._check(snapshot, rows, entries)
+        kept = self._states.get(name, ScalingState())
+        self._states[name] = with_rows(kept, state, set(rows))
+        for row in rows:
+            self._versions[name, row] = next(self._new_versions)
+        for entry in entries:
+            self._write(entry)
+
+    async def put_override(
+        self, snapshot: Snapshot, override: Override | None, entry: LogEntry
+    ) -> None:
+        name = snapshot.resource_name
+        stood = (name, OVERRIDE_ROW) in snapshot.version
+        writes = override is not None or stood
+        self._check(snapshot, [OVERRIDE_ROW] if writes else [], [entry])
+        if writes:
+            self.override(name, override)
+        self._write(entry)
+
+    async def record(self, entry: LogEntry) -> None:
+        self._write(entry)
+
+    def _check(self, snapshot: Snapshot, rows: Iterable[str], entries: Sequence[LogEntry]) -> None:
+        name = snapshot.resource_name
+        keys = [(name, row) for row in rows]
+        if any(self._versions.get(key) != snapshot.version.get(key) for key in keys):
+            raise StateConflict(f"{name}: changed since it was read")
+        if any(_log_key(entry) in self._log[name] for entry in entries):
+            raise StateConflict(f"{name}: this line is in the log already")
+
+    def _write(self, entry: LogEntry) -> None:
+        lines = self._log[entry.resource_name]
+        lines.pop(_log_key(entry), None)  # what is written anew counts as the last one written
+        lines[_log_key(entry)] = entry
+
+    async def log(
+        self, resource_name: str, limit: int = 50, since: datetime | None = None
+    ) -> list[LogEntry]:
+        entries = list(self._log[resource_name].values())[::-1]
+        newest_first = sorted(
+            (entry for entry in entries if since is None or entry.time >= since), key=_newest_first
+        )
+        return newest_first[:limit]
+
+    async def prune_log(self, resource_name: str, before: datetime) -> int:
+        old = [key for key in self._log[resource_name] if key[0] < before]
+        for key in old:
+            del self._log[resource_name][key]
+        return len(old)
+
+    async def close(self) -> None: ...
+
+    def override(self, resource_name: str, override: Override | None) -> None:
+        """What a person does to the table by hand."""
+        state = self._states.get(resource_name, ScalingState())
+        self._states[resource_name] = replace(state, override=override)
+        self._versions.pop((resource_name, OVERRIDE_ROW), None)
+        if override is not None:
+            self._versions[resource_name, OVERRIDE_ROW] = next(self._new_versions)
+
+
+def _log_key(entry: LogEntry) -> LogKey:
+    """What tells two entries apart."""
+    return entry.time, entry.epoch or 0, entry.kind is EntryKind.DECISION, entry.entry_id
+
+
+def _newest_first(entry: LogEntry) -> tuple[float, int, bool]:
+    decision = entry.kind is EntryKind.DECISION
+    return -entry.time.timestamp(), -(entry.epoch or 0), decision
+
+
+class MemoryCapacityControl:
+    """Capacities by the plan's name; ``changes`` remembers every change that was ordered."""
+
+    def __init__(
+        self, clock: Clock, capacities: Mapping[str, int], maximum: int = CAPACITY_SANE_MAX
+    ) -> None:
+        self._clock = clock
+        self._maximum = maximum
+        self.capacities = dict(capacities)
+        self.changes: list[tuple[str, int]] = []
+
+    async def read(self, target: CapacityTarget) -> MetricValue:
+        self._check(target)
+        return MetricValue(self._clock(), float(self.capacities[target.name]))
+
+    async def change(self, target: CapacityTarget, capacity: int) -> None:
+        self._check(target)
+        if not 1 <= capacity <= self._maximum:
+            raise CapacityRefused(f"plan {target.name}: {capacity} is not 1 to {self._maximum}")
+        self.changes.append((target.name, capacity))
+        self.capacities[target.name] = capacity
+
+    async def close(self) -> None: ...
+
+    def _check(self, target: CapacityTarget) -> None:
+        if target.name not in self.capacities:
+            raise CapacityRefused(f"plan {target.name} does not exist")
+
+
+class MemoryReader:
+    """Values by source; a source without a value fails to read."""
+
+    def __init__(
+        self, clock: Clock, values: Mapping[MetricSource, float], control: CapacityControl
+    ) -> None:
+        self._clock = clock
+        self.values = dict(values)
+        self._control = control
+
+    async def read(self, source: MetricSource) -> MetricValue:
+        if isinstance(source, PlanCapacity):
+            return await self._control.read(source.plan)
+        if source not in self.values:
+            raise ReadFailed(f"{source} has no value")
+        return MetricValue(self._clock(), self.values[source])
+
+    async def close(self) -> None: ...

@@ -1,0 +1,79 @@
+"""In-memory twins of what the processing of data sets needs. Same contracts, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from itertools import count
+
+from shared.datasets.claims import Claim
+from shared.datasets.entities import QueueFacts
+from shared.datasets.processing import Work
+from shared.messaging.errors import ClaimTaken, LinkFailed
+
+
+class MemoryClaims:
+    """Claims by data set and turn. No two writes have the same version, as with ETags."""
+
+    _versions = count()
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._claims: dict[tuple[str, str], Claim] = {}
+
+    async def take(self, work: Work, holder: str) -> Claim:
+        found, now = self._claims.get(_key(work)), self._now()
+        if found is None:
+            return self._write(Claim(work, holder, now, now))
+        return replace(found, work=work, seen_at=now)
+
+    async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
+        found = self._claims.get(_key(claim.work))
+        if found is None or found.version != claim.version:
+            raise ClaimTaken(f"{claim.work.message_id}: somebody else was faster")
+        now = self._now()
+        taken_at, done_at = (claim.taken_at, now) if done else (now, None)
+        return self._write(Claim(claim.work, holder, taken_at, now, done_at))
+
+    async def close(self) -> None: ...
+
+    def delete(self, work: Work) -> None:
+        """What a person does to the table by hand."""
+        self._claims.pop(_key(work), None)
+
+    def knows(self, work: Work) -> bool:
+        return _key(work) in self._claims
+
+    def _write(self, claim: Claim) -> Claim:
+        written = replace(claim, version=next(self._versions))
+        self._claims[_key(claim.work)] = written
+        return written
+
+
+class RecordingRecompute:
+    """Remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[Work] = []
+
+    async def run(self, work: Work) -> None:
+        self.calls.append(work)
+
+
+class MemoryQueueReader:
+    """Tells what it was told."""
+
+    def __init__(self, queues: Mapping[str, QueueFacts]) -> None:
+        self._queues = queues
+
+    async def facts(self, queue: str) -> QueueFacts:
+        if queue not in self._queues:
+            raise LinkFailed(f"queue {queue} does not exist")
+        return self._queues[queue]
+
+    async def close(self) -> None: ...
+
+
+def _key(work: Work) -> tuple[str, str]:
+    return work.dataset, work.turn_label

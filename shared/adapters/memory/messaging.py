@@ -1,0 +1,111 @@
+"""In-memory twins of the messaging ports: a broker that behaves, and misbehaves as it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from shared.adapters.service_bus.encoding import parcels
+from shared.messaging.model import BATCH_MESSAGES_MAX, Batch, Message, Parcel
+from shared.messaging.sending import (
+    Accepted,
+    Disconnected,
+    Outcome,
+    ServerBusy,
+    SizeExceeded,
+)
+
+
+class Fault(Enum):
+    """What happens to one sending."""
+
+    NONE = "none"
+    BUSY = "busy"
+    LATE = "timed out, and the batch arrives after the next one"
+    DROP_BEFORE = "disconnected before the batch was accepted"
+    DROP_AFTER = "disconnected after the batch was accepted"
+
+
+@dataclass(slots=True)
+class MemoryQueue:
+    """A queue with duplicate detection; ``accepted`` holds its batches and ``messages`` what was
+    no duplicate among them, in the order of arrival."""
+
+    batch_bytes: int = 262_144
+    batch_messages: int = BATCH_MESSAGES_MAX
+    counted_extra: int = 0
+    """What it counts per message beyond the bytes on the wire."""
+
+    messages: list[Message] = field(default_factory=list)
+    accepted: list[Batch] = field(default_factory=list)
+    _ids: set[str | None] = field(default_factory=set)
+
+    def too_large(self, batch: Batch) -> bool:
+        counted = batch.wire_bytes + self.counted_extra * len(batch.parcels)
+        return counted > self.batch_bytes or len(batch.parcels) > self.batch_messages
+
+    def accept(self, batch: Batch) -> None:
+        self.accepted.append(batch)
+        for parcel in batch.parcels:
+            if parcel.message.message_id not in self._ids:
+                self._ids.add(parcel.message.message_id)
+                self.messages.append(parcel.message)
+
+
+class MemoryLink:
+    """See BatchLink. ``announced`` is the limit that it tells when it opens."""
+
+    def __init__(
+        self,
+        queue: MemoryQueue,
+        faults: Iterable[Fault] = (),
+        announced: Callable[[], int] = lambda: 262_144,
+        *,
+        tells_headers: bool = False,
+        busy_seconds: float | None = 2.0,
+    ) -> None:
+        self.queue = queue
+        self.opened = 0
+        self._faults = iter(faults)
+        self._announced = announced
+        self._tells_headers = tells_headers
+        self._busy_seconds = busy_seconds
+        self._late: list[Batch] = []
+        self._broken = True
+
+    def prepare(self, messages: Sequence[Message]) -> list[Parcel]:
+        return parcels(messages, 0)
+
+    async def open(self) -> int:
+        self.opened += 1
+        self._broken = False
+        return self._announced()
+
+    async def send(self, batch: Batch) -> Outcome:
+        if self._broken:
+            raise ConnectionError("the link is not open")
+        fault = next(self._faults, Fault.NONE)
+        if fault is Fault.BUSY:
+            return ServerBusy(self._busy_seconds)
+        if fault is Fault.DROP_BEFORE:
+            return self._lost(fault)
+        if self.queue.too_large(batch):
+            return SizeExceeded(self.queue.counted_extra if self._tells_headers else 0)
+        if fault is Fault.LATE:
+            self._late.append(batch)
+            return self._lost(fault)
+        self.queue.accept(batch)
+        self._let_in()
+        return Accepted() if fault is Fault.NONE else self._lost(fault)
+
+    async def close(self) -> None: ...
+
+    def _lost(self, fault: Fault) -> Outcome:
+        self._broken = True
+        return Disconnected(fault.value)
+
+    def _let_in(self) -> None:
+        for batch in self._late:
+            self.queue.accept(batch)
+        self._late.clear()

@@ -1,0 +1,55 @@
+"""Sends dead letters to a Service Bus queue, each under the id of its event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shared.adapters.service_bus.loading import Clock
+from shared.adapters.service_bus.sender import batch_sender
+from shared.ingestion.errors import SendingFailed
+from shared.ingestion.events.ports import StoredDeadLetter
+from shared.ingestion.model import message_id
+from shared.messaging.errors import MessagingError
+from shared.messaging.model import Message
+from shared.settings.connections import ServiceBusConnection
+from shared.values.redaction import redacting
+
+
+@redacting
+class ServiceBusDeadLetters:
+    """See DeadLetterSender. A queue that detects duplicates takes each event once."""
+
+    def __init__(self, connection: ServiceBusConnection, queue: str, now: Clock) -> None:
+        self._sender = batch_sender(connection, queue, now)
+
+    async def send(self, letters: Sequence[StoredDeadLetter]) -> None:
+        try:
+            result = await self._sender.send([to_message(stored) for stored in letters])
+        except MessagingError as error:
+            raise SendingFailed(f"{type(error).__name__}: {error}") from error
+        if result.refused:
+            raise SendingFailed(f"refused by the service: {', '.join(result.refused)}")
+
+    async def close(self) -> None:
+        await self._sender.link.close()
+
+
+def to_message(stored: StoredDeadLetter) -> Message:
+    """The event's body, with where it comes from and why it failed as properties."""
+    stream, letter = stored.stream, stored.letter
+    return Message(
+        letter.body,
+        message_id=message_id(stream, letter.sequence),
+        subject="dead-letter",
+        application_properties={
+            "hub": stream.hub,
+            "consumer_group": stream.consumer_group,
+            "partition_id": stream.partition_id,
+            "sequence": letter.sequence,
+            "enqueued_at": letter.enqueued_at,
+            "failed_at": letter.failed_at,
+            "partition_key": letter.partition_key or "",
+            "kind": str(letter.kind),
+            "error": letter.error,
+        },
+    )

@@ -1,0 +1,176 @@
+"""One-time runs of Databricks Jobs, by databricks-sdk.
+
+REST: docs.databricks.com/api/azure/workspace/jobs/submit. A run with an idempotency token that was
+used before is not started again; the answer names the one that there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from databricks.sdk import WorkspaceClient
+from databricks.sdk.config import Config
+from databricks.sdk.credentials_provider import CredentialsStrategy
+from databricks.sdk.errors import BadRequest, NotFound, PermissionDenied, Unauthenticated
+from databricks.sdk.errors.base import DatabricksError
+from databricks.sdk.service.jobs import (
+    Run,
+    RunLifeCycleState,
+    RunOutput,
+    RunResultState,
+    SubmitTask,
+)
+
+from shared.adapters.azure.credentials import credential_for
+from shared.nightly.errors import JobRefused, JobUnavailable
+from shared.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.sampling.unreadable import found_in
+from shared.values.redaction import redacted, redacting
+
+RESOURCE = "2ff814a6-3304-4ab8-85cb-cd0e6f879c1d/.default"
+"""Azure Databricks, in every tenant."""
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+TASK_KEY = "event_trends"
+RETRY_SECONDS = 10
+REFUSALS = (BadRequest, NotFound, PermissionDenied, Unauthenticated)
+PENDING = (RunLifeCycleState.PENDING, RunLifeCycleState.QUEUED, RunLifeCycleState.BLOCKED)
+ENDED = (
+    RunLifeCycleState.TERMINATED,
+    RunLifeCycleState.SKIPPED,
+    RunLifeCycleState.INTERNAL_ERROR,
+)
+
+
+@redacting
+class DatabricksSubmitter:
+    """See JobSubmitter. ``task`` is a task of ``runs/submit`` without key and parameters.
+
+    The client is synchronous, so it works in threads; its own retries end after some seconds.
+    """
+
+    def __init__(self, host: str, task: Mapping[str, Any], timeout_seconds: float = 20) -> None:
+        self._host, self._task = host, task
+        self._timeout_seconds = timeout_seconds
+        self._credential = credential_for(host)
+        self._token = _Token()
+        self._client: WorkspaceClient | None = None
+
+    async def submit(self, job: Job) -> Submission:
+        try:
+            run_id = await self._call(self._submitted, job)
+        except (*REFUSALS, ValueError) as error:  # ValueError: what the client itself refuses
+            raise JobRefused(_told(error)) from error
+        return Submission(str(run_id))
+
+    async def status(self, handle: str) -> JobStatus:
+        try:
+            return await self._call(self._seen, int(handle))
+        except NotFound:
+            return JobStatus(JobPhase.GONE)
+        except REFUSALS as error:
+            raise JobUnavailable(_told(error)) from error
+
+    async def cancel(self, handle: str) -> None:
+        try:
+            await self._call(self._cancelled, int(handle))
+        except NotFound:
+            return
+        except REFUSALS as error:
+            raise JobUnavailable(_told(error)) from error
+
+    async def close(self) -> None: ...
+
+    async def _call(self, work: Callable[[WorkspaceClient, A], T], argument: A) -> T:
+        """In a thread, with a token that is fresh. Raises JobUnavailable, and what is a refusal."""
+        self._token.text = (await self._credential.get_token(RESOURCE)).token
+        try:
+            return await asyncio.to_thread(lambda: work(self._opened(), argument))
+        except REFUSALS:
+            raise
+        except (DatabricksError, TimeoutError, OSError) as error:  # OSError: also of requests
+            raise JobUnavailable(_told(error)) from error
+
+    def _submitted(self, client: WorkspaceClient, job: Job) -> int:
+        python = {**self._task.get("spark_python_task", {}), "parameters": list(job.arguments)}
+        task = {**self._task, "task_key": TASK_KEY, "spark_python_task": python}
+        waiter = client.jobs.submit(
+            run_name=job.token, idempotency_token=job.token, tasks=[SubmitTask.from_dict(task)]
+        )
+        return int(waiter.bind()["run_id"])
+
+    def _seen(self, client: WorkspaceClient, run_id: int) -> JobStatus:
+        run = client.jobs.get_run(run_id)
+        phase = _phase(run)
+        error = _error(client, run) if phase is JobPhase.FAILED else ""
+        warning = _warning(client, run) if phase is JobPhase.SUCCEEDED else ""
+        return JobStatus(phase, run.run_page_url or "", error, warning)
+
+    def _cancelled(self, client: WorkspaceClient, run_id: int) -> None:
+        client.jobs.cancel_run(run_id)
+
+    def _opened(self) -> WorkspaceClient:
+        if self._client is None:
+            self._client = WorkspaceClient(
+                config=Config(
+                    host=self._host,
+                    credentials_strategy=self._token,
+                    http_timeout_seconds=self._timeout_seconds,
+                    retry_timeout_seconds=RETRY_SECONDS,
+                )
+            )
+        return self._client
+
+
+class _Token(CredentialsStrategy):
+    """The app's identity: the client's own way to a managed identity knows no Function Apps."""
+
+    text = ""
+
+    def auth_type(self) -> str:
+        return "managed-identity"
+
+    def __call__(self, _config: Config) -> Callable[[], dict[str, str]]:
+        return lambda: {"Authorization": f"Bearer {self.text}"}
+
+
+def _phase(run: Run) -> JobPhase:
+    state = run.state
+    if state is None or state.life_cycle_state in PENDING:
+        return JobPhase.PENDING
+    if state.life_cycle_state not in ENDED:
+        return JobPhase.RUNNING
+    done = state.result_state is RunResultState.SUCCESS
+    return JobPhase.SUCCEEDED if done else JobPhase.FAILED
+
+
+def _error(client: WorkspaceClient, run: Run) -> str:
+    """What the task said, else what Databricks says of the run."""
+    said = run.state.state_message if run.state else None
+    for output in _outputs(client, run):
+        said = output.error or said
+    return redacted(said) if said else f"run {run.run_id} ended badly"
+
+
+def _warning(client: WorkspaceClient, run: Run) -> str:
+    logs = [line for output in _outputs(client, run) for line in (output.logs or "").splitlines()]
+    return redacted(found_in(logs))
+
+
+def _outputs(client: WorkspaceClient, run: Run) -> list[RunOutput]:
+    """Of its tasks, as far as they can be had."""
+    found: list[RunOutput] = []
+    with suppress(DatabricksError, OSError):
+        for task in run.tasks or []:
+            if task.run_id is not None:
+                found.append(client.jobs.get_run_output(task.run_id))
+    return found
+
+
+def _told(error: Exception) -> str:
+    return f"Databricks: {type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,0 +1,134 @@
+"""When telemetry was last written, by date: from a storage account or from local folders."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from azure.core.exceptions import AzureError
+from azure.storage.blob import BlobProperties
+from azure.storage.blob.aio import ContainerClient
+
+from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.transport import ServerTimeTransport
+from shared.nightly.errors import InputUnreadable
+from shared.nightly.layout import date_of, may_hold
+from shared.values.redaction import redacting
+
+ABFSS = re.compile(r"abfss?://([^@/]+)@([^./]+)\.dfs\.([^/]+)/?(.*)")
+
+Newest = dict[date, datetime]
+
+
+@redacting
+class StoredInputs:
+    """See InputReader. ``place`` is a folder, or a URL of https or abfss, with ``{dataset}``.
+
+    A connection string, where there is one, opens the containers instead of the app's identity.
+    """
+
+    def __init__(self, place: str, connection_string: str = "") -> None:
+        self._place = place
+        self._connection_string = connection_string
+        self._containers: dict[str, ContainerClient] = {}
+
+    async def newest(self, dataset: str, dates: Sequence[date]) -> Mapping[date, datetime]:
+        place = self._place.replace("{dataset}", dataset)
+        if "://" not in place or place.startswith("file:"):
+            folder = Path(unquote(urlsplit(place).path) if "://" in place else place)
+            return await asyncio.to_thread(_of_folder, folder, dates)
+        try:
+            container, prefix = self._container(place)
+            newest: Newest = {}
+            await _walk(container, prefix, dates, newest)
+        except AzureError as error:
+            reason = str(error).splitlines()[0]
+            raise InputUnreadable(f"{place}: {reason}") from error
+        return newest
+
+    async def close(self) -> None:
+        for container in self._containers.values():
+            await container.close()
+
+    def _container(self, place: str) -> tuple[ContainerClient, str]:
+        account_url, name, prefix = parts(place)
+        key = f"{account_url}/{name}"
+        if key not in self._containers:
+            self._containers[key] = self._open(account_url, name)
+        return self._containers[key], prefix
+
+    def _open(self, account_url: str, name: str) -> ContainerClient:
+        transport = ServerTimeTransport()
+        if self._connection_string:
+            return ContainerClient.from_connection_string(
+                self._connection_string, name, transport=transport, retry_total=3
+            )
+        credential = credential_for(account_url)
+        return ContainerClient(
+            account_url, name, credential=credential, transport=transport, retry_total=3
+        )
+
+
+def parts(place: str) -> tuple[str, str, str]:
+    """Account URL, container and prefix of a place. Raises InputUnreadable."""
+    if found := ABFSS.fullmatch(place):
+        return f"https://{found[2]}.blob.{found[3]}", found[1], _as_prefix(found[4])
+    split = urlsplit(place)
+    segments = [unquote(segment) for segment in split.path.split("/") if segment]
+    account_url = f"{split.scheme}://{split.netloc}"
+    if ".blob." not in split.netloc and segments:  # an emulator has its account in the path
+        account_url += f"/{segments.pop(0)}"
+    if split.scheme not in ("http", "https") or not segments:
+        raise InputUnreadable(
+            f"{place}: must be a folder, or https://… or abfss://… of a container"
+        )
+    return account_url, segments[0], _as_prefix("/".join(segments[1:]))
+
+
+def _as_prefix(path: str) -> str:
+    return f"{path.strip('/')}/" if path.strip("/") else ""
+
+
+async def _walk(
+    container: ContainerClient, prefix: str, dates: Sequence[date], newest: Newest
+) -> None:
+    """Level by level, without the folders of other dates; one request a folder."""
+    async for item in container.walk_blobs(name_starts_with=prefix, delimiter="/"):
+        if isinstance(item, BlobProperties):
+            _note(newest, date_of(item.name), item.last_modified, dates)
+        elif may_hold(item.name, dates):
+            await _enter(container, item.name, dates, newest)
+
+
+async def _enter(
+    container: ContainerClient, folder: str, dates: Sequence[date], newest: Newest
+) -> None:
+    if date_of(folder) is None:
+        await _walk(container, folder, dates, newest)
+        return
+    async for blob in container.list_blobs(name_starts_with=folder):
+        _note(newest, date_of(blob.name), blob.last_modified, dates)
+
+
+def _of_folder(root: Path, dates: Sequence[date]) -> Newest:
+    newest: Newest = {}
+    try:
+        if not root.is_dir():
+            raise InputUnreadable(f"{root}: no such folder")
+        for path in root.rglob("*"):
+            day = date_of(str(path.relative_to(root)))
+            if day in dates and path.is_file():
+                written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+                _note(newest, day, written, dates)
+    except OSError as error:
+        raise InputUnreadable(f"{error.filename}: {error.strerror}") from error
+    return newest
+
+
+def _note(newest: Newest, day: date | None, written: datetime, dates: Sequence[date]) -> None:
+    if day is not None and day in dates:
+        newest[day] = max(written, newest.get(day, written))

@@ -1,0 +1,36 @@
+"""Processing a data set by asking for its dates: the nightly job then runs for each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from shared.datasets.processing import Work
+from shared.messaging.ports import Recompute
+from shared.nightly.flows import recompute
+from shared.nightly.flows.settle import Settler
+from shared.nightly.ports import InputReader
+from shared.values.redaction import redacting
+
+
+@redacting
+class AskingRecompute:
+    """See Recompute. Data sets without a job go to ``otherwise``."""
+
+    def __init__(
+        self,
+        datasets: Collection[str],
+        settler: Settler,
+        inputs: InputReader,
+        otherwise: Recompute,
+    ) -> None:
+        self._datasets, self._settler = datasets, settler
+        self._inputs, self._otherwise = inputs, otherwise
+
+    async def run(self, work: Work) -> None:
+        """What is asked for is done once it is written down; its run may start later."""
+        if work.dataset not in self._datasets:
+            await self._otherwise.run(work)
+            return
+        store = self._settler.store
+        await recompute.run(work.dataset, work.start, work.end, store, self._inputs)
+        await self._settler.run(work.dataset)

@@ -1,0 +1,101 @@
+"""Synapse's Spark pools, by azure-synapse-spark.
+
+Its REST API: learn.microsoft.com/rest/api/synapse/data-plane/spark-batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from azure.core.exceptions import AzureError, HttpResponseError
+from azure.synapse.spark.aio import SparkClient
+from azure.synapse.spark.models import SparkBatchJob, SparkBatchJobOptions
+
+from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.transport import transport_for
+from shared.adapters.spark.batches import DETAIL_LENGTH_MAX, Batch, BatchFailed, Page, app_info_url
+from shared.values.redaction import redacting
+
+SIZES = {
+    "driverMemory": "28g",
+    "driverCores": 4,
+    "executorMemory": "28g",
+    "executorCores": 4,
+    "numExecutors": 2,
+}
+"""Synapse wants to be told: two executors of a small node each."""
+
+
+@redacting
+class SynapseClient:
+    """See BatchClient. It does not retry, for the flow does."""
+
+    def __init__(
+        self, endpoint: str, pool: str, request: Mapping[str, Any], timeout_seconds: float = 30
+    ) -> None:
+        self._endpoint, self._pool = endpoint, pool
+        self._request = {**SIZES, **request}
+        self._timeout_seconds = timeout_seconds
+        self._client = SparkClient(
+            credential_for(endpoint),
+            endpoint,
+            pool,
+            transport=transport_for(endpoint),
+            retry_total=0,
+        )
+
+    async def page(self, start: int, size: int) -> Page:
+        async with self._answering("list"):
+            found = await self._client.spark_batch.get_spark_batch_jobs(
+                from_parameter=start, size=size
+            )
+        return Page([_batch(job) for job in found.sessions or []], found.total)
+
+    async def create(self, name: str, arguments: Sequence[str]) -> Batch:
+        body = {**self._request, "name": name, "args": list(arguments)}
+        options = SparkBatchJobOptions.deserialize(body)  # type: ignore[no-untyped-call]
+        async with self._answering("create"):
+            return _batch(await self._client.spark_batch.create_spark_batch_job(options))
+
+    async def get(self, handle: str) -> Batch:
+        async with self._answering(handle):
+            batch = await self._client.spark_batch.get_spark_batch_job(int(handle), detailed=True)
+        return _batch(batch)
+
+    async def delete(self, handle: str) -> None:
+        async with self._answering(handle):
+            await self._client.spark_batch.cancel_spark_batch_job(int(handle))
+
+    def log_url(self, batch: Batch) -> str:
+        """The driver's log, which a person with access to the workspace can download."""
+        if url := app_info_url(batch):
+            return url
+        if not batch.get("appId"):
+            return ""
+        place = f"{self._endpoint}/sparkhistory/api/v1/sparkpools/{self._pool}"
+        application = f"livyid/{batch['id']}/applications/{batch['appId']}"
+        return f"{place}/{application}/driverlog/stdout?isDownload=true"
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    @asynccontextmanager
+    async def _answering(self, what: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                yield
+        except TimeoutError as error:
+            raise BatchFailed(f"Synapse, {what}: no answer in time") from error
+        except HttpResponseError as error:
+            detail = " ".join(str(error.message).split())[:DETAIL_LENGTH_MAX]
+            text = f"Synapse, {what}: {error.status_code} {detail}"
+            raise BatchFailed(text, error.status_code) from error
+        except AzureError as error:
+            raise BatchFailed(f"Synapse, {what}: {error}") from error
+
+
+def _batch(job: SparkBatchJob) -> Batch:
+    return dict(job.serialize(keep_readonly=True))  # type: ignore[no-untyped-call]

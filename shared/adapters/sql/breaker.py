@@ -1,0 +1,105 @@
+"""A breaker in a SQL database: its row by compare-and-swap, and a tally a bucket and instance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from shared.adapters.breaker_text import decode, encode
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.schema import breakers, server_now, tallies
+from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
+from shared.ingestion.errors import BreakerChanged
+from shared.ingestion.events.ports import SeenBreaker
+from shared.values.redaction import redacting
+
+_NOW = select(server_now().label("now")).subquery()
+_LOAD = select(_NOW.c.now, breakers.c.state, breakers.c.version).select_from(
+    _NOW.outerjoin(breakers, breakers.c.name == bindparam("b_name"))
+)
+_REPLACE = update(breakers).where(
+    breakers.c.name == bindparam("b_name"), breakers.c.version == bindparam("b_version")
+)
+_RECOUNT = update(tallies).where(
+    tallies.c.name == bindparam("b_name"),
+    tallies.c.bucket_start == bindparam("b_bucket_start"),
+    tallies.c.instance == bindparam("b_instance"),
+)
+
+
+@redacting
+class SqlBreakerStore:
+    """See BreakerStore. Versions count the writes of the row."""
+
+    def __init__(self, sql: Sql, name: str) -> None:
+        self._sql = sql
+        self._name = name
+
+    async def load(self) -> SeenBreaker:
+        """One question: it is asked before each batch."""
+        row = await self._sql.read(lambda c: c.execute(_LOAD, {"b_name": self._name}).one())
+        if row.version is None:
+            return SeenBreaker(Breaker(), row.now)
+        return SeenBreaker(decode(row.state), row.now, row.version)
+
+    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
+        def work(connection: Connection) -> SeenBreaker:
+            version = (seen.version or 0) + 1
+            values = {"mode": str(breaker.mode), "state": encode(breaker), "version": version}
+            if seen.version is None:
+                try:
+                    connection.execute(insert(breakers), {"name": self._name, **values})
+                except IntegrityError as error:
+                    raise BreakerChanged(f"{self._name}: another was first") from error
+            else:
+                guard = {"b_name": self._name, "b_version": seen.version}
+                if connection.execute(_REPLACE, {**values, **guard}).rowcount != 1:
+                    raise BreakerChanged(f"{self._name}: another was first")
+            return SeenBreaker(breaker, _now(connection), version)
+
+        return await self._sql.write(work)
+
+    async def put_tally(self, tally: Tally) -> None:
+        """No two write the same row, so an update that found none can be followed by an insert."""
+        key = {"name": self._name, "bucket_start": tally.bucket_start, "instance": tally.instance}
+        values = {
+            "successes": tally.successes,
+            "failures": tally.failures,
+            "slow": tally.slow,
+            "last_error": tally.last_error,
+        }
+        old = delete(tallies).where(
+            tallies.c.name == self._name,
+            tallies.c.bucket_start < tally.bucket_start - TALLIES_KEPT,
+        )
+
+        def work(connection: Connection) -> None:
+            where = {f"b_{name}": value for name, value in key.items()}
+            if connection.execute(_RECOUNT, {**values, **where}).rowcount == 0:
+                connection.execute(insert(tallies), {**key, **values})
+                connection.execute(old)
+
+        await self._sql.write(work)
+
+    async def tallies(self, since: datetime) -> Sequence[Tally]:
+        query = select(tallies).where(tallies.c.name == self._name, tallies.c.bucket_start >= since)
+        rows = await self._sql.read(lambda c: c.execute(query).all())
+        return [
+            Tally(
+                row.bucket_start,
+                row.instance,
+                row.successes,
+                row.failures,
+                row.slow,
+                row.last_error,
+            )
+            for row in rows
+        ]
+
+
+def _now(connection: Connection) -> datetime:
+    return connection.execute(select(server_now())).scalar_one()

@@ -1,0 +1,266 @@
+"""What became of events in a SQL database: one transaction a commit, which others can join."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    bindparam,
+    delete,
+    insert,
+    select,
+    true,
+    union,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.schema import (
+    NAMES,
+    checkpoints,
+    dead_letters,
+    gaps,
+    outbox,
+    server_now,
+    working,
+)
+from shared.adapters.sql.writing import (
+    end_dead_letter,
+    insert_commit,
+    insert_effects,
+    move_checkpoint,
+    names_of,
+    of_stream,
+    where_stream,
+)
+from shared.ingestion.errors import CommitRefused
+from shared.ingestion.events.accounting import CommitLimits, check_epoch, check_number, check_rows
+from shared.ingestion.events.ports import Saved, StoredDeadLetter, StoredMessage
+from shared.ingestion.model import (
+    Checkpoint,
+    Commit,
+    DeadLetter,
+    Effect,
+    FailureKind,
+    Gap,
+    OutboxMessage,
+    Stream,
+)
+from shared.values.redaction import redacting
+
+TakePart = Callable[[Connection, Stream, Sequence[Effect]], None]
+"""Writes what else the effects lead to, into tables of its own, in the transaction that accounts
+for them: both stand or neither does. It neither commits nor rolls back. What it raises undoes the
+transaction and holds the partition."""
+
+
+_NOW = select(server_now().label("now")).subquery()
+_LOAD = select(_NOW.c.now, checkpoints).select_from(
+    _NOW.outerjoin(checkpoints, and_(true(), of_stream(checkpoints)))
+)
+_SENT = delete(outbox).where(
+    of_stream(outbox),
+    outbox.c.sequence == bindparam("b_sequence"),
+    outbox.c.position == bindparam("b_position"),
+)
+
+
+_OUTBOX = select(outbox, server_now().label("now")).where(of_stream(outbox))
+_TAKE = (
+    update(outbox)
+    .where(
+        of_stream(outbox),
+        outbox.c.sequence == bindparam("b_sequence"),
+        outbox.c.position == bindparam("b_position"),
+        outbox.c.taken == bindparam("b_taken"),
+    )
+    .values(waits_since=server_now(), taken=outbox.c.taken + 1)
+)
+_WORK = update(working).where(of_stream(working)).values(worked_at=server_now())
+_IDLE = select(working.c.worked_at, server_now().label("now")).where(of_stream(working))
+
+
+@redacting
+class SqlIngestionStore:
+    """See IngestionStore and DeadLetterStore. A checkpoint is its own version."""
+
+    limits = CommitLimits(rows_max=10_000, size_bytes_max=32_000_000, row_bytes_max=16_000_000)
+
+    def __init__(self, sql: Sql, take_part: TakePart | None = None) -> None:
+        self._sql = sql
+        self._take_part = take_part
+
+    async def load(self, stream: Stream) -> Saved:
+        row = await self._sql.read(lambda c: c.execute(_LOAD, where_stream(stream)).one())
+        if row.txid is None:
+            return Saved(None, row.now)
+        checkpoint = Checkpoint(
+            row.start, row.sequence, row.offset, row.enqueued_at, row.epoch, row.owner, row.txid
+        )
+        return Saved(checkpoint, row.now, checkpoint)
+
+    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+        check_epoch(saved.checkpoint, commit)
+        check_rows(commit.rows, self.limits)
+
+        def work(connection: Connection) -> datetime:
+            at = move_checkpoint(connection, stream, saved.version, commit.checkpoint)
+            insert_commit(connection, stream, commit)
+            self._join(connection, stream, commit.effects)
+            return at
+
+        at = await self._sql.write(work)
+        return Saved(commit.checkpoint, at, commit.checkpoint)
+
+    async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
+        order = (outbox.c.sequence, outbox.c.position)
+        rows = await self._select(_OUTBOX, order, stream, limit)
+        return [
+            StoredMessage(
+                OutboxMessage(row.message_id, row.body),
+                (row.sequence, row.position),
+                row.sequence,
+                row.taken,
+                row.now - row.waits_since,
+            )
+            for row in rows
+        ]
+
+    async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        def work(connection: Connection) -> None:
+            for each in messages:
+                guard = {**_place(each), "b_taken": each.taken}
+                if connection.execute(_TAKE, {**where_stream(stream), **guard}).rowcount != 1:
+                    raise CommitRefused(f"{stream.key}: a message was taken over or sent")
+
+        await self._sql.write(work)
+
+    async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
+        if messages:
+            places = [{**where_stream(stream), **_place(each)} for each in messages]
+            await self._sql.write(lambda c: c.execute(_SENT, places))
+
+    async def mark_at_work(self, stream: Stream) -> None:
+        def write(connection: Connection) -> None:
+            if connection.execute(_WORK, where_stream(stream)).rowcount == 0:
+                values = {**names_of(stream), "worked_at": server_now()}
+                connection.execute(insert(working).values(values))
+
+        with suppress(IntegrityError):  # another noted it at the same time
+            await self._sql.write(write)
+
+    async def idle_for(self, stream: Stream) -> timedelta | None:
+        row = await self._sql.read(lambda c: c.execute(_IDLE, where_stream(stream)).one_or_none())
+        return None if row is None else row.now - row.worked_at
+
+    # --- dead letters ---
+
+    async def streams(self) -> Sequence[Stream]:
+        found = union(*[select(*[t.c[n] for n in NAMES]) for t in (checkpoints, dead_letters)])
+        rows = await self._sql.read(lambda c: c.execute(found).all())
+        return sorted([Stream(*row) for row in rows], key=lambda stream: stream.key)
+
+    async def dead_letters(
+        self,
+        stream: Stream,
+        after: int | None,
+        limit: int,
+        failed_since: datetime | None = None,
+    ) -> Sequence[StoredDeadLetter]:
+        query = select(dead_letters).where(of_stream(dead_letters))
+        if after is not None:
+            query = query.where(dead_letters.c.sequence > after)
+        if failed_since is not None:
+            query = query.where(dead_letters.c.failed_at >= failed_since)
+        rows = await self._select(query, (dead_letters.c.sequence,), stream, limit)
+        return [_stored(stream, row) for row in rows]
+
+    async def newest_dead_letters(self, stream: Stream, limit: int) -> Sequence[StoredDeadLetter]:
+        query = select(dead_letters).where(of_stream(dead_letters))
+        rows = await self._select(query, (dead_letters.c.sequence.desc(),), stream, limit)
+        return [_stored(stream, row) for row in rows]
+
+    async def dead_letter(self, stream: Stream, sequence: int) -> StoredDeadLetter | None:
+        query = select(dead_letters).where(
+            of_stream(dead_letters), dead_letters.c.sequence == sequence
+        )
+        rows = await self._select(query, (dead_letters.c.sequence,), stream, 1)
+        return _stored(stream, rows[0]) if rows else None
+
+    async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
+        check_number(stored.letter, effect)
+        check_rows(1 + effect.rows, self.limits)
+
+        def work(connection: Connection) -> None:
+            end_dead_letter(connection, stored)
+            insert_effects(connection, stored.stream, [effect])
+            self._join(connection, stored.stream, [effect])
+
+        await self._sql.write(work)
+
+    async def remove(self, stored: StoredDeadLetter) -> None:
+        await self._sql.write(lambda c: end_dead_letter(c, stored))
+
+    async def gaps(
+        self,
+        stream: Stream,
+        after: int | None,
+        limit: int,
+        found_since: datetime | None = None,
+    ) -> Sequence[Gap]:
+        query = select(gaps).where(of_stream(gaps))
+        if after is not None:
+            query = query.where(gaps.c.first > after)
+        if found_since is not None:
+            query = query.where(gaps.c.found_at >= found_since)
+        rows = await self._select(query, (gaps.c.first,), stream, limit)
+        return [Gap(row.first, row.last, row.found_at, row.reason) for row in rows]
+
+    async def close(self) -> None:
+        await self._sql.close()
+
+    def _join(self, connection: Connection, stream: Stream, effects: Sequence[Effect]) -> None:
+        if self._take_part is not None and effects:
+            self._take_part(connection, stream, effects)
+
+    async def _select(
+        self, query: Any, order: Sequence[ColumnElement[Any]], stream: Stream, limit: int
+    ) -> Sequence[Row[Any]]:
+        ordered = query.order_by(*order).limit(limit)
+        rows: Sequence[Row[Any]] = await self._sql.read(
+            lambda c: c.execute(ordered, where_stream(stream)).all()
+        )
+        return rows
+
+
+def _place(of: StoredMessage) -> dict[str, int]:
+    return {"b_sequence": of.key[0], "b_position": of.key[1]}
+
+
+def _stored(stream: Stream, row: Row[Any]) -> StoredDeadLetter:
+    kind, error = FailureKind.UNREADABLE, row.error
+    if row.kind in set(FailureKind):
+        kind = FailureKind(row.kind)
+    else:
+        place = f"{stream.key}, {row.sequence} in EventHubDeadLetter"
+        error = f"row {place} cannot be read (Kind is {row.kind!r}): {row.error}"
+    letter = DeadLetter(
+        sequence=row.sequence,
+        offset=row.offset,
+        enqueued_at=row.enqueued_at,
+        failed_at=row.failed_at,
+        kind=kind,
+        error=error,
+        attempts=row.attempts,
+        partition_key=row.partition_key,
+        body=row.body,
+    )
+    return StoredDeadLetter(stream, letter, letter)

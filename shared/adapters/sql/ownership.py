@@ -1,0 +1,84 @@
+"""Partition owners in a SQL database, by compare-and-swap on a version."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.schema import owners, server_now
+from shared.ingestion.errors import ClaimLost
+from shared.ingestion.events.ports import SeenOwners
+from shared.ingestion.ownership.balancing import Claim, Ownership
+from shared.values.redaction import redacting
+
+_INSERT = insert(owners).values(modified_at=server_now()).returning(owners.c.modified_at)
+_UPDATE = (
+    update(owners)
+    .where(
+        owners.c.namespace == bindparam("b_namespace"),
+        owners.c.hub == bindparam("b_hub"),
+        owners.c.consumer_group == bindparam("b_consumer_group"),
+        owners.c.partition_id == bindparam("b_partition_id"),
+        owners.c.version == bindparam("b_version"),
+    )
+    .values(modified_at=server_now())
+    .returning(owners.c.modified_at)
+)
+
+
+@redacting
+class SqlOwnershipStore:
+    """See OwnershipStore. Versions count the writes of a row."""
+
+    def __init__(self, sql: Sql, namespace: str, hub: str, consumer_group: str) -> None:
+        self._sql = sql
+        self._group = {"namespace": namespace, "hub": hub, "consumer_group": consumer_group}
+
+    async def owners(self) -> SeenOwners:
+        query = select(owners, server_now().label("now")).filter_by(**self._group)
+
+        def work(connection: Connection) -> SeenOwners:
+            rows = connection.execute(query).all()
+            found = [
+                Ownership(row.partition_id, row.owner, row.epoch, row.modified_at, row.version)
+                for row in rows
+            ]
+            read_at = rows[0].now if rows else connection.execute(select(server_now())).scalar_one()
+            return SeenOwners(tuple(found), read_at)
+
+        return await self._sql.read(work)
+
+    async def write(self, claim: Claim) -> Ownership:
+        version = (claim.expected_version or 0) + 1
+
+        def work(connection: Connection) -> Ownership:
+            at = self._write(connection, claim, version)
+            return Ownership(claim.partition_id, claim.owner, claim.epoch, at, version)
+
+        return await self._sql.write(work)
+
+    def _write(self, connection: Connection, claim: Claim, version: int) -> datetime:
+        values = {
+            "owner": claim.owner,
+            "epoch": claim.epoch,
+            "version": version,
+            "reason": claim.reason,
+        }
+        key = {**self._group, "partition_id": claim.partition_id}
+        if claim.expected_version is None:
+            try:
+                at: datetime = connection.execute(_INSERT, {**key, **values}).scalar_one()
+            except IntegrityError as error:
+                raise ClaimLost(f"partition {claim.partition_id}: another was first") from error
+            return at
+        where = {f"b_{name}": value for name, value in key.items()}
+        guard = {"b_version": claim.expected_version}
+        found: datetime | None = connection.execute(
+            _UPDATE, {**values, **where, **guard}
+        ).scalar_one_or_none()
+        if found is None:
+            raise ClaimLost(f"partition {claim.partition_id}: another was first")
+        return found

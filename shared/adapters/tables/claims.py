@@ -1,0 +1,111 @@
+"""Claims as rows of the table ``Claims``: PartitionKey is the data set, RowKey the period.
+
+Rows can be read by people: who deletes one has its period processed again by the next message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from shared.adapters.azure.transport import server_time
+from shared.adapters.tables.keys import key
+from shared.adapters.tables.table import RowConflict, Table
+from shared.datasets.claims import Claim
+from shared.datasets.periods import EPOCH, TIME_MAX
+from shared.datasets.processing import Work
+from shared.messaging.errors import ClaimTaken, ClaimUnreadable
+from shared.settings.connections import StorageConnection
+from shared.values.redaction import redacting
+
+TABLE_NAME = "Claims"
+TAKES_MAX = 3
+"""A row that is there when it is to be inserted and gone when it is to be read was deleted by hand:
+once, not again and again."""
+
+
+@redacting
+class TableClaims:
+    """See ClaimStore. ``Claim.version`` is the row's ETag."""
+
+    def __init__(self, connection: StorageConnection) -> None:
+        self._table = Table(connection, TABLE_NAME)
+
+    async def take(self, work: Work, holder: str) -> Claim:
+        for _ in range(TAKES_MAX):
+            row, now = await self._read(work)
+            if row is not None:
+                return _claim(work, row, now)
+            claim = Claim(work, holder, now, now)
+            try:
+                return await self._write(claim, None)
+            except RowConflict:  # inserted by another in between
+                continue
+        raise ClaimTaken(f"{work.message_id}: its row in {TABLE_NAME} comes and goes")
+
+    async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
+        _, now = await self._read(claim.work)
+        taken_at, done_at = (claim.taken_at, now) if done else (now, None)
+        try:
+            return await self._write(
+                Claim(claim.work, holder, taken_at, now, done_at), claim.version
+            )
+        except RowConflict as error:
+            raise ClaimTaken(f"{claim.work.message_id}: somebody else was faster") from error
+
+    async def close(self) -> None:
+        await self._table.close()
+
+    async def _read(self, work: Work) -> tuple[Any | None, datetime]:
+        """The row, if there is one, and the time of the store."""
+        row = await self._table.get(*_keys(work))
+        return row, server_time()
+
+    async def _write(self, claim: Claim, version: str | None) -> Claim:
+        return replace(claim, version=await self._table.put_marked(_row(claim), version))
+
+
+def _keys(work: Work) -> tuple[str, str]:
+    return key(work.dataset), key(work.turn_label)
+
+
+def _row(claim: Claim) -> dict[str, Any]:
+    partition_key, row_key = _keys(claim.work)
+    times = {"taken_at": claim.taken_at, "done_at": claim.done_at}
+    return {
+        "PartitionKey": partition_key,
+        "RowKey": row_key,
+        "holder": claim.holder,
+        "start": claim.work.start.isoformat(),
+        "end": claim.work.end.isoformat(),
+        **{name: time.isoformat() for name, time in times.items() if time is not None},
+    }
+
+
+def _claim(work: Work, row: Any, now: datetime) -> Claim:
+    """Raises ClaimUnreadable."""
+    try:
+        done_at = row.get("done_at")
+        return Claim(
+            work,
+            row["holder"],
+            _time(row["taken_at"]),
+            now,
+            _time(done_at) if done_at else None,
+            row.metadata["etag"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        place = f"{row['PartitionKey']}/{row['RowKey']}"
+        raise ClaimUnreadable(
+            f"row {place!r} of table {TABLE_NAME} cannot be read ({type(error).__name__}: {error});"
+            " correct it, or delete it to have the period processed again, and then send the "
+            "message back from the dead-letter queue"
+        ) from error
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None or not EPOCH <= time <= TIME_MAX:
+        raise ValueError(f"{text} is no time with a zone from {EPOCH:%Y} to {TIME_MAX:%Y}")
+    return time

@@ -1,0 +1,295 @@
+"""What became of events as rows of the table ``Ingestion``; no I/O.
+
+PartitionKey = stream, so that one transaction holds a commit. RowKeys in their order:
+``!checkpoint``, ``!working`` (when it was written last, somebody was at work on the stream),
+``dead|<number>``, ``effect|<number>``, ``gap|<first number>``, ``mark|<microseconds since 1970>``,
+``outbox|<number>|<index>``. The partition ``!streams`` has a row for each stream.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.adapters.tables.keys import joined
+from shared.adapters.tables.values import (
+    Row,
+    bytes_fields,
+    bytes_of,
+    number_of,
+    text_fields,
+    text_of,
+    time_of,
+    whole,
+)
+from shared.ingestion.breaker.breaker import LONG_AGO
+from shared.ingestion.errors import RowUnreadable
+from shared.ingestion.events.ports import StoredMessage
+from shared.ingestion.model import (
+    Checkpoint,
+    Commit,
+    DeadLetter,
+    Effect,
+    FailureKind,
+    Gap,
+    Mark,
+    OutboxMessage,
+    Stream,
+)
+
+CHECKPOINT = "!checkpoint"
+WORKING = "!working"
+STREAMS = "!streams"
+DEAD, EFFECT, GAP, MARK, OUTBOX = "dead", "effect", "gap", "mark", "outbox"
+REASON_LENGTH_MAX = 300
+DIGITS = 19
+"""Of the largest number of 64 bits: numbers sort as keys do."""
+
+
+log = logging.getLogger(__name__)
+
+
+def partition_key(stream: Stream) -> str:
+    return joined(stream.namespace, stream.hub, stream.consumer_group, stream.partition_id)
+
+
+def numbered(kind: str, sequence: int) -> str:
+    return f"{kind}|{max(sequence, 0):0{DIGITS}d}"
+
+
+def end_of(kind: str) -> str:
+    """The first key after all of a kind."""
+    return f"{kind}}}"
+
+
+def commit_rows(stream: Stream, commit: Commit) -> Iterator[Row]:
+    """All rows of a commit but the checkpoint's."""
+    key = partition_key(stream)
+    for effect in commit.effects:
+        yield from effect_rows(key, effect)
+    for letter in commit.dead_letters:
+        yield letter_row(key, letter)
+    for gap in commit.gaps:
+        yield _gap_row(key, gap)
+
+
+# --- streams ----------------------------------------------------------------------------------
+
+
+def stream_row(stream: Stream) -> Row:
+    return {
+        "PartitionKey": STREAMS,
+        "RowKey": partition_key(stream),
+        "namespace": stream.namespace,
+        "hub": stream.hub,
+        "consumer_group": stream.consumer_group,
+        "partition_id": stream.partition_id,
+    }
+
+
+def stream_of(row: Mapping[str, Any]) -> Stream | None:
+    """None for a row that is not understood: nothing of its stream can be found by it."""
+    try:
+        return Stream(row["namespace"], row["hub"], row["consumer_group"], row["partition_id"])
+    except (KeyError, TypeError, ValueError) as error:
+        log.warning("[stream_unreadable] %s", unreadable(row, error))
+        return None
+
+
+# --- checkpoint -------------------------------------------------------------------------------
+
+
+def checkpoint_row(stream: Stream, checkpoint: Checkpoint) -> Row:
+    return {
+        "PartitionKey": partition_key(stream),
+        "RowKey": CHECKPOINT,
+        "start": whole(checkpoint.start),
+        "sequence": whole(checkpoint.sequence),
+        "offset": checkpoint.offset,
+        "enqueued_at": checkpoint.enqueued_at,
+        "epoch": whole(checkpoint.epoch),
+        "owner": checkpoint.owner,
+        "txid": checkpoint.txid,
+    }
+
+
+def checkpoint_of(row: Mapping[str, Any]) -> Checkpoint:
+    """Raises RowUnreadable: nobody can tell which events are accounted for."""
+    try:
+        return _checkpoint(row)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        advice = "deploy the version that wrote it, or correct it"
+        raise RowUnreadable(f"{unreadable(row, error)}; {advice}") from error
+
+
+def _checkpoint(row: Mapping[str, Any]) -> Checkpoint:
+    return Checkpoint(
+        start=number_of(row["start"]),
+        sequence=number_of(row["sequence"]),
+        offset=row["offset"],
+        enqueued_at=time_of(row["enqueued_at"]),
+        epoch=number_of(row["epoch"]),
+        owner=row["owner"],
+        txid=row["txid"],
+    )
+
+
+# --- effects and their messages ---------------------------------------------------------------
+
+
+def effect_rows(key: str, effect: Effect) -> Iterator[Row]:
+    """A row for the value if there is one, and one for each message."""
+    if effect.value is not None:
+        row_key = numbered(EFFECT, effect.sequence)
+        yield {"PartitionKey": key, "RowKey": row_key, **text_fields("value", effect.value)}
+    start = numbered(OUTBOX, effect.sequence)
+    for index, message in enumerate(effect.messages):
+        yield {
+            "PartitionKey": key,
+            "RowKey": f"{start}|{index:04d}",
+            "message_id": message.message_id,
+            **text_fields("body", message.body),
+        }
+
+
+def message_of(row: Any, now: datetime) -> StoredMessage | None:
+    """None for a row that is not understood: those behind it are sent all the same."""
+    try:
+        return _message(row, now)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        advice = "deploy the version that wrote it, or correct or delete the row"
+        log.error("[message_unreadable] %s; %s", unreadable(row, error), advice)
+        return None
+
+
+def _message(row: Any, now: datetime) -> StoredMessage:
+    """The store itself keeps when a row was written last."""
+    return StoredMessage(
+        OutboxMessage(row["message_id"], text_of(row, "body") or ""),
+        row["RowKey"],
+        int(row["RowKey"].split("|")[1]),
+        number_of(row.get("taken", 0)),
+        now - time_of(row.metadata["timestamp"]),
+        row.metadata["etag"],
+    )
+
+
+def taken_row(key: str, stored: StoredMessage) -> Row:
+    """What changes of a message's row when it is taken over."""
+    return {"PartitionKey": key, "RowKey": stored.key, "taken": stored.taken + 1}
+
+
+# --- dead letters -----------------------------------------------------------------------------
+
+
+def letter_row(key: str, letter: DeadLetter) -> Row:
+    row = {
+        "PartitionKey": key,
+        "RowKey": numbered(DEAD, letter.sequence),
+        "sequence": whole(letter.sequence),
+        "offset": letter.offset,
+        "enqueued_at": letter.enqueued_at,
+        "failed_at": letter.failed_at,
+        "kind": str(letter.kind),
+        "attempts": letter.attempts,
+        **text_fields("error", letter.error),
+        **bytes_fields("body", letter.body),
+    }
+    if letter.partition_key is not None:
+        row["partition_key"] = letter.partition_key
+    return row
+
+
+def letter_of(row: Any) -> DeadLetter:
+    """The letter; one of the kind ``unreadable`` where the row is not understood."""
+    try:
+        return _letter(row)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return _unreadable_letter(row, unreadable(row, error))
+
+
+def _unreadable_letter(row: Any, why: str) -> DeadLetter:
+    """What is certain: its number, and when it failed or else when the row was written."""
+    attempts = row.get("attempts")
+    return DeadLetter(
+        sequence=_number_in(row),
+        offset=str(row.get("offset", "")),
+        enqueued_at=_time_in(row, "enqueued_at"),
+        failed_at=_time_in(row, "failed_at"),
+        kind=FailureKind.UNREADABLE,
+        error=why,
+        attempts=attempts if isinstance(attempts, int) else 1,
+    )
+
+
+def _time_in(row: Any, name: str) -> datetime:
+    at = row.get(name)
+    return time_of(at if isinstance(at, datetime) else row.metadata["timestamp"])
+
+
+def _number_in(row: Mapping[str, Any]) -> int:
+    digits = str(row["RowKey"]).split("|")[1]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def unreadable(row: Mapping[str, Any], error: Exception) -> str:
+    reason = f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
+    place = f"{row['PartitionKey']}/{row['RowKey']}"
+    return f"row {place!r} of table Ingestion cannot be read ({reason})"
+
+
+def _letter(row: Mapping[str, Any]) -> DeadLetter:
+    return DeadLetter(
+        sequence=number_of(row["sequence"]),
+        offset=row["offset"],
+        enqueued_at=time_of(row["enqueued_at"]),
+        failed_at=time_of(row["failed_at"]),
+        kind=FailureKind(row["kind"]),
+        error=text_of(row, "error") or "",
+        attempts=row["attempts"],
+        partition_key=row.get("partition_key"),
+        body=bytes_of(row, "body"),
+    )
+
+
+# --- gaps -------------------------------------------------------------------------------------
+
+
+def _gap_row(key: str, gap: Gap) -> Row:
+    return {
+        "PartitionKey": key,
+        "RowKey": numbered(GAP, gap.first),
+        "first": whole(gap.first),
+        "last": whole(gap.last),
+        "found_at": gap.found_at,
+        "reason": gap.reason,
+    }
+
+
+def gap_of(row: Any) -> Gap:
+    """The gap; of a row that is not understood its first number, and why."""
+    try:
+        found_at = time_of(row["found_at"])
+        return Gap(number_of(row["first"]), number_of(row["last"]), found_at, row["reason"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        first, written_at = _number_in(row), time_of(row.metadata["timestamp"])
+        return Gap(first, first, written_at, unreadable(row, error))
+
+
+# --- marks ------------------------------------------------------------------------------------
+
+
+def mark_row(stream: Stream, mark: Mark) -> Row:
+    microseconds = (mark.at - LONG_AGO) // timedelta(microseconds=1)
+    return {
+        "PartitionKey": partition_key(stream),
+        "RowKey": numbered(MARK, microseconds),
+        "at": mark.at,
+        "sequence": whole(mark.sequence),
+    }
+
+
+def mark_of(row: Mapping[str, Any]) -> Mark:
+    return Mark(time_of(row["at"]), number_of(row["sequence"]))

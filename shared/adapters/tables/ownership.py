@@ -1,0 +1,79 @@
+"""Partition owners as rows of the table ``Ownership``: PartitionKey is the hub and consumer group,
+RowKey the partition."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from shared.adapters.azure.transport import server_time
+from shared.adapters.errors import store_errors
+from shared.adapters.tables.keys import joined, key
+from shared.adapters.tables.table import RowConflict, Table
+from shared.adapters.tables.values import Row, number_of, time_of, whole
+from shared.ingestion.errors import ClaimLost
+from shared.ingestion.events.ports import SeenOwners
+from shared.ingestion.ownership.balancing import Claim, Ownership
+from shared.settings.connections import StorageConnection
+from shared.values.redaction import redacting
+
+TABLE_NAME = "Ownership"
+log = logging.getLogger(__name__)
+
+
+@redacting
+class TableOwnershipStore:
+    """See OwnershipStore. A row's version is its ETag, its time is the service's ``Timestamp``."""
+
+    def __init__(
+        self, connection: StorageConnection, namespace: str, hub: str, consumer_group: str
+    ) -> None:
+        self._table = Table(connection, TABLE_NAME)
+        self._group = joined(namespace, hub, consumer_group)
+
+    async def owners(self) -> SeenOwners:
+        with store_errors(self._group):
+            rows = await self._table.rows("PartitionKey eq @group", {"group": self._group})
+        return SeenOwners(tuple(filter(None, map(_ownership_or_none, rows))), server_time())
+
+    async def write(self, claim: Claim) -> Ownership:
+        with store_errors(self._group):
+            try:
+                version = await self._table.put(self._row(claim), claim.expected_version)
+            except RowConflict as error:
+                raise ClaimLost(f"partition {claim.partition_id}: another was first") from error
+        # To the second: the answer does not tell the row's own time.
+        return Ownership(claim.partition_id, claim.owner, claim.epoch, server_time(), version)
+
+    async def close(self) -> None:
+        await self._table.close()
+
+    def _row(self, claim: Claim) -> Row:
+        return {
+            "PartitionKey": self._group,
+            "RowKey": key(claim.partition_id),
+            "partition_id": claim.partition_id,
+            "owner": claim.owner,
+            "epoch": whole(claim.epoch),
+            "reason": claim.reason,
+        }
+
+
+def _ownership_or_none(row: Any) -> Ownership | None:
+    """None for a row that is not understood: its partition waits for a person, no other does."""
+    try:
+        return _ownership(row)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        place = f"{row['PartitionKey']}/{row['RowKey']}"
+        log.warning("[owner_unreadable] %s: %s: %s", place, type(error).__name__, error)
+        return None
+
+
+def _ownership(row: Any) -> Ownership:
+    return Ownership(
+        row["partition_id"],
+        row["owner"],
+        number_of(row["epoch"]),
+        time_of(row.metadata["timestamp"]),
+        row.metadata["etag"],
+    )

@@ -1,0 +1,81 @@
+"""Tells people through a webhook. Its address is a secret and never in a log."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from shared.ingestion.events.ports import Retrying
+from shared.notifications.news import CONTENT_TYPES, Kind, News, Severity, Style, shaped
+from shared.notifications.ports import Herald, NotSent
+from shared.values.redaction import redacting
+
+log = logging.getLogger(__name__)
+
+BUSY = 429
+LEVELS = {
+    Severity.INFO: logging.INFO,
+    Severity.WARNING: logging.WARNING,
+    Severity.ERROR: logging.ERROR,
+}
+
+
+class _Unavailable(NotSent):
+    """It may work in a moment."""
+
+
+@redacting
+class LogHerald:
+    """Tells the log, then whoever else is to be told, of these kinds and of their end."""
+
+    def __init__(
+        self, then: Herald | None = None, kinds: Collection[str] = frozenset(Kind)
+    ) -> None:
+        self._then, self._kinds = then, kinds
+
+    async def tell(self, news: News) -> None:
+        action = news.kind.replace(".", "_")
+        told = f"{news.headline}. {news.text}".rstrip()
+        fields = {"action": action, "subject": news.subject}
+        log.log(LEVELS[news.severity], "[%s] %s", action, told, extra=fields)
+        if self._then is not None and news.kind.removesuffix(".over") in self._kinds:
+            await self._then.tell(news)
+
+
+@redacting
+class Webhook:
+    """Posts to one address and nowhere else: an answer that leads elsewhere is a failure."""
+
+    def __init__(
+        self, url: str, style: Style, retry: Retrying, timeout_seconds: float = 10
+    ) -> None:
+        self._url, self._style, self._retry = url, style, retry
+        self._host = urlsplit(url).hostname
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+
+    async def tell(self, news: News) -> None:
+        """Raises NotSent, once all attempts have."""
+        body = json.dumps(shaped(self._style, news))
+        await self._retry(lambda: self._post(body), lambda e: isinstance(e, _Unavailable))
+
+    async def _post(self, body: str) -> None:
+        """Errors name the host only."""
+        headers = {"Content-Type": CONTENT_TYPES[self._style]}
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=self._timeout) as session,
+                session.post(
+                    self._url, data=body, headers=headers, allow_redirects=False
+                ) as answer,
+            ):
+                status = answer.status
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _Unavailable(f"webhook at {self._host}: {type(error).__name__}") from None
+        if status == BUSY or status >= 500:
+            raise _Unavailable(f"webhook at {self._host} answered {status}")
+        if status >= 300:
+            raise NotSent(f"webhook at {self._host} answered {status}; see WebhookUrl")

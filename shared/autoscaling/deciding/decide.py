@@ -1,0 +1,164 @@
+"""From state to decision: what is known, what the rule wants, what the guards leave of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from shared.autoscaling.deciding.guards import (
+    GUARDS,
+    GUARDS_OF_A_STAY,
+    REVOKING,
+    Context,
+    Guard,
+    Limit,
+    already_requested,
+    bounds,
+)
+from shared.autoscaling.deciding.observing import known_capacity, observe
+from shared.autoscaling.model import (
+    Decision,
+    History,
+    MetricValue,
+    Mode,
+    Observation,
+    Override,
+    Resource,
+    ScalingState,
+)
+from shared.autoscaling.policies.call import REASON_LENGTH_MAX, ask
+from shared.autoscaling.policies.history import since
+from shared.autoscaling.policies.spans import span
+
+
+def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
+    """The decision for one resource at ``now``; a failing rule means hold, with its error.
+
+    1. A paused resource holds. 2. So does one whose capacity is not known. 3. The rule says what
+    it wants. 4. The guards say what they allow. 5. A dry run decides, but does not apply.
+    """
+    mode, mode_reason = effective_mode(resource, state, now)
+    known = known_capacity(state)
+    current = int(known.value) if known else None
+    if mode is Mode.PAUSED:
+        return _hold(resource, now, current, mode_reason, ("paused",))
+    if current is None:
+        reason = f"the capacity of {resource.name} is not known yet"
+        return _hold(resource, now, None, reason, ("capacity_unknown",))
+    seen = observe(resource, state, current, now)
+    decision = _guarded(resource, state, seen)
+    if mode is Mode.DRY_RUN and decision.applies:
+        reason = f"{decision.reason}; {mode_reason}: would scale {current} → {decision.desired}"
+        limited_by = (*decision.limited_by, "dry_run")
+        return replace(decision, applies=False, reason=reason, limited_by=limited_by)
+    return decision
+
+
+def effective_mode(resource: Resource, state: ScalingState, now: datetime) -> tuple[Mode, str]:
+    """The mode in force and who says so: a person's override before the declaration."""
+    override = effective_override(state, now)
+    if override and override.mode:
+        reason = f" ({override.reason})" if override.reason else ""
+        return override.mode, f"{override.mode} by override{reason}"
+    return DECLARED[resource.mode]
+
+
+DECLARED = {mode: (mode, f"{mode} by scaling_rules.py") for mode in Mode}
+
+
+def effective_override(state: ScalingState, now: datetime) -> Override | None:
+    override = state.override
+    if override is None:
+        return None
+    return override if override.expires_at is None or now < override.expires_at else None
+
+
+def remember(resource: Resource, state: ScalingState, decision: Decision) -> ScalingState:
+    """The state with what the rule wanted, where a stabilisation window will ask for it."""
+    guards = resource.guards
+    stable_in, stable_out = guards.stabilisation_in_seconds, guards.stabilisation_out_seconds
+    if not (stable_in or stable_out) or not decision.candidates:
+        return state
+    start = decision.time - span(max(stable_in, stable_out))
+    wish = MetricValue(decision.time, float(decision.candidates[0].capacity))
+    return replace(state, wishes=History((*since(state.wishes.samples, start), wish)))
+
+
+def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Decision:
+    wish = ask(resource.policy, seen)
+    context = Context(resource, state, seen, effective_override(state, seen.now), wish)
+    reasons, limited_by = [wish.reason[:REASON_LENGTH_MAX]], list[str]()
+    guards = GUARDS if wish.capacity != seen.capacity else GUARDS_OF_A_STAY
+    wanted = _allowed(wish.capacity, context, guards, reasons, limited_by)
+    applies = wanted != seen.capacity
+    if not applies and (revoked := _revoked(context, limited_by)) is not None:
+        wanted, applies = revoked.capacity, True
+        reasons.append(revoked.reason)
+        limited_by.append("revoked")
+    return Decision(
+        resource.name,
+        seen.now,
+        seen.capacity,
+        wanted,
+        "; ".join(reasons),
+        (wish, *wish.candidates),
+        tuple(limited_by),
+        wish.evidence,
+        "",  # what would have changed it is found out only for the log: counterfactual.py
+        applies,
+    )
+
+
+def _allowed(
+    wanted: int,
+    context: Context,
+    guards: Sequence[Guard],
+    reasons: list[str],
+    limited_by: list[str],
+) -> int:
+    """What the guards leave of a wish; reasons and names of those that spoke go into the lists.
+
+    What one of them changed is for all that stand behind it: a stay may be none any more.
+    """
+    for guard in guards:
+        limit = guard(wanted, context)
+        if limit is None:
+            continue
+        reasons.append(limit.reason)
+        if limit.capacity != wanted:
+            limited_by.append(guard.__name__)
+            behind = GUARDS[GUARDS.index(guard) + 1 :]
+            return _allowed(limit.capacity, context, behind, reasons, limited_by)
+    return wanted
+
+
+def _revoked(context: Context, limited_by: Sequence[str]) -> Limit | None:
+    """What to order instead of the order under way, where that is not wanted any more.
+
+    A rule that stays does not take it back; one that paces itself knows of it and does.
+    """
+    desired, seen, wish = context.state.desired, context.seen, context.wish
+    if desired is None or not desired.pending or desired.target == seen.capacity:
+        return None
+    if already_requested.__name__ in limited_by:
+        return None  # what the guards came to is the order under way
+    for guard in REVOKING:
+        limit = guard(desired.target, context)
+        if limit is not None and limit.capacity != desired.target:
+            reason = f"epoch {desired.epoch} is taken back: {limit.reason}"
+            within = bounds(limit.capacity, context)
+            return Limit(within.capacity if within else limit.capacity, reason)
+    if wish.paced and wish.capacity == seen.capacity:
+        return Limit(seen.capacity, f"epoch {desired.epoch} is taken back")
+    return None
+
+
+def _hold(
+    resource: Resource,
+    now: datetime,
+    current: int | None,
+    reason: str,
+    limited_by: tuple[str, ...],
+) -> Decision:
+    return Decision(resource.name, now, current, current, reason, limited_by=limited_by)

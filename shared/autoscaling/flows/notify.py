@@ -1,0 +1,77 @@
+"""news: what happened to each resource of late, and what lasts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from shared.autoscaling.errors import StateUnreadable
+from shared.autoscaling.flows.poison import UNATTRIBUTED
+from shared.autoscaling.model import EntryKind, LogEntry, Resource
+from shared.autoscaling.operating.notices import (
+    conditions,
+    events,
+    long_at_maximum,
+    unreadable_rows,
+    unreadable_state,
+)
+from shared.autoscaling.ports import StateStore
+from shared.notifications.news import News
+
+LINES_MAX = 20_000
+"""An hour and a half of decisions every 15 s on fifty metrics."""
+NEWEST_LINES = 50
+"""Among so many of the newest there is a decision, unless none was made for long."""
+
+
+class Found(NamedTuple):
+    events: Sequence[News]
+    conditions: Sequence[News]
+    unasked: Sequence[str]
+    """Resources whose conditions are not known now."""
+
+
+async def run(
+    resources: Iterable[Resource],
+    store: StateStore,
+    since: datetime,
+    now: datetime,
+    at_maximum_minutes: float,
+) -> Found:
+    """Events since then, and conditions; poison that names no resource included."""
+    per_resource = [_one(resource, store, since, now, at_maximum_minutes) for resource in resources]
+    answers = await asyncio.gather(*per_resource)
+    lost = events(await store.log(UNATTRIBUTED, LINES_MAX, since=since))
+    return Found(
+        [*[news for found in answers for news in found.events], *lost],
+        [news for found in answers for news in found.conditions],
+        [name for found in answers for name in found.unasked],
+    )
+
+
+async def _one(
+    resource: Resource,
+    store: StateStore,
+    since: datetime,
+    now: datetime,
+    at_maximum_minutes: float,
+) -> Found:
+    lines = await store.log(resource.name, LINES_MAX, since=since)
+    happened = list(events(lines))
+    try:
+        snapshot = await store.load(resource.name)
+    except StateUnreadable as error:
+        return Found(happened, [unreadable_state(resource, str(error), now)], [resource.name])
+    state = snapshot.state
+    decided = any(line.kind is EntryKind.DECISION for line in lines)
+    if not decided and long_at_maximum(resource, state, now, at_maximum_minutes):
+        lines = await _newest(resource, store)
+    lasting = conditions(resource, state, lines, now, at_maximum_minutes)
+    return Found(happened, [*lasting, *unreadable_rows(resource, snapshot.unreadable, now)], [])
+
+
+async def _newest(resource: Resource, store: StateStore) -> list[LogEntry]:
+    """What was decided last, though that may be a while ago."""
+    return await store.log(resource.name, NEWEST_LINES)

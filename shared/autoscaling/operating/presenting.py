@@ -1,0 +1,223 @@
+"""What people and pages are shown of a resource, as plain values for JSON. Pure.
+
+Times are ISO 8601 text in UTC, durations seconds; what is not known is None, never zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from shared.autoscaling.acting.clock import as_of
+from shared.autoscaling.deciding.decide import effective_mode, effective_override
+from shared.autoscaling.deciding.observing import known_capacity
+from shared.autoscaling.messages import format_time
+from shared.autoscaling.model import (
+    CAPACITY_METRIC,
+    Decision,
+    Desired,
+    EntryKind,
+    History,
+    LogEntry,
+    Metric,
+    MetricSource,
+    MetricValue,
+    Override,
+    PushedMetric,
+    Recommendation,
+    Resource,
+    ScalingState,
+)
+from shared.autoscaling.operating.overrides import described
+from shared.autoscaling.operating.staleness import is_silent, meanwhile
+from shared.autoscaling.ports import Snapshot
+
+DECISION = EntryKind.DECISION
+
+Shown = dict[str, Any]
+
+
+def status(resource: Resource, snapshot: Snapshot, newest: LogEntry | None) -> Shown:
+    """A resource as it stands: capacity, wish, mode, override, metrics, the newest log line."""
+    state, now = as_of(snapshot.state, snapshot.read_at), snapshot.read_at
+    mode, mode_reason = effective_mode(resource, state, now)
+    known = known_capacity(state)
+    return {
+        "name": resource.name,
+        "target": asdict(resource.target),
+        "limits": asdict(resource.limits),
+        "as_of": format_time(now),
+        "capacity": int(known.value) if known else None,
+        "capacity_at": format_time(known.time) if known else None,
+        "capacity_stale": is_silent(resource, CAPACITY_METRIC, known, now),
+        "desired": _desired(state.desired),
+        "mode": str(mode),
+        "mode_reason": mode_reason,
+        "override": _override(state, now),
+        "metrics": list(_metrics(resource, state, now)),
+        "newest": decision_line(newest) if newest else None,
+        "unreadable": list(snapshot.unreadable),
+    }
+
+
+def decision_line(entry: LogEntry) -> Shown:
+    """One line of the log, whole: what every rule wanted, what limited it, the evidence."""
+    return {
+        "id": entry.entry_id,
+        "time": format_time(entry.time),
+        "kind": str(entry.kind),
+        "current": entry.current,
+        "desired": entry.desired,
+        "epoch": entry.epoch,
+        "applies": entry.applies,
+        "reason": entry.reason,
+        "limited_by": list(entry.limited_by),
+        "candidates": [_candidate(candidate) for candidate in entry.candidates],
+        "evidence": _evidence(entry.evidence),
+        "counterfactual": str(entry.counterfactual),
+        "metric": entry.metric or None,
+        "value": entry.value,
+    }
+
+
+def decision(made: Decision) -> Shown:
+    return {
+        "resource": made.resource_name,
+        "time": format_time(made.time),
+        "current": made.current,
+        "desired": made.desired,
+        "applies": made.applies,
+        "reason": made.reason,
+        "limited_by": list(made.limited_by),
+        "candidates": [_candidate(candidate) for candidate in made.candidates],
+        "evidence": _evidence(made.evidence),
+        "counterfactual": str(made.counterfactual),
+    }
+
+
+def reading(metric: Metric) -> Shown:
+    value = metric.value
+    return {"name": metric.name, "value": value.value, "time": format_time(value.time)}
+
+
+def history(entries: Sequence[LogEntry], now: datetime, step_seconds: float) -> Shown:
+    """Points to draw, and the lines that changed or refused something, newest first."""
+    return {
+        "as_of": format_time(now),
+        "points": points(entries, step_seconds),
+        "events": [decision_line(e) for e in entries if e.applies or e.kind is not DECISION],
+    }
+
+
+def points(entries: Iterable[LogEntry], step_seconds: float) -> list[Shown]:
+    """Capacity and metrics over time, oldest first: a point for every step, and one more for each
+    change of capacity or wish in it, with the highest values in between.
+
+    Each has ``time, capacity, desired, metrics {name: value}, age_minutes``; the age of the oldest
+    item is what the rule's own numbers say of it, backlog over arrivals, or None.
+    """
+    found: dict[tuple[int, int, int | None], Shown] = {}
+    for entry in sorted(entries, key=lambda e: e.time):
+        if entry.current is None or not entry.metric:
+            continue
+        step = int(entry.time.timestamp() // step_seconds)
+        first: Shown = {"time": format_time(entry.time), "metrics": {}, "age_minutes": None}
+        point = found.setdefault((step, entry.current, entry.desired), first)
+        point |= {"capacity": entry.current, "desired": entry.desired}
+        point["metrics"][entry.metric] = _highest(point["metrics"].get(entry.metric), entry.value)
+        point["age_minutes"] = _highest(point["age_minutes"], age_minutes(entry.evidence))
+    return list(found.values())
+
+
+def _highest(known: float | None, new: float | None) -> float | None:
+    return max((value for value in (known, new) if value is not None), default=None)
+
+
+def age_minutes(evidence: Mapping[str, Any]) -> float | None:
+    """Little's law: what waits came in during the last backlog ÷ arrivals minutes."""
+    evidence = _evidence(evidence)
+    backlog, arrivals = evidence.get("backlog"), evidence.get("arrivals_per_minute")
+    if type(backlog) not in (int, float) or type(arrivals) not in (int, float):
+        return None
+    if not backlog:
+        return 0.0
+    return float(backlog) / float(arrivals) if arrivals else None
+
+
+def _evidence(evidence: Mapping[str, Any]) -> Shown:
+    """JSON has no infinity and no NaN, which a rule may well name."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in evidence.items()
+    }
+
+
+def _candidate(candidate: Recommendation) -> Shown:
+    return {
+        "rule": candidate.rule,
+        "capacity": candidate.capacity,
+        "reason": candidate.reason,
+        "evidence": _evidence(candidate.evidence),
+        "counterfactual": str(candidate.counterfactual),
+    }
+
+
+def _desired(desired: Desired | None) -> Shown | None:
+    if desired is None:
+        return None
+    return {
+        "target": desired.target,
+        "epoch": desired.epoch,
+        "status": str(desired.status),
+        "reason": desired.reason,
+        "requested_at": format_time(desired.requested_at),
+        "attempts": desired.attempts,
+        "last_error": desired.last_error or None,
+    }
+
+
+def _override(state: ScalingState, now: datetime) -> Shown | None:
+    """As it is in force; one that has expired is none."""
+    override: Override | None = effective_override(state, now)
+    if override is None:
+        return None
+    return {
+        "said": described(override),
+        "reason": override.reason,
+        "mode": str(override.mode) if override.mode else None,
+        "exact": override.exact,
+        "floor": override.floor,
+        "freeze_scale_in": override.freeze_scale_in,
+        "expires_at": format_time(override.expires_at) if override.expires_at else None,
+    }
+
+
+def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable[Shown]:
+    for name, source in resource.metrics.items():
+        latest = _latest(state.histories.get(name, History()))
+        age = (now - latest.time).total_seconds() if latest else None
+        silent = is_silent(resource, name, latest, now)
+        yield {
+            "name": name,
+            "source": _source(source),
+            "pushed": isinstance(source, PushedMetric),
+            "value": latest.value if latest else None,
+            "time": format_time(latest.time) if latest else None,
+            "age_seconds": age,
+            "stale": silent,
+            "meanwhile": meanwhile(resource, name) if silent else None,
+        }
+
+
+def _latest(history: History) -> MetricValue | None:
+    return history.samples[-1] if history.samples else None
+
+
+def _source(source: MetricSource) -> str:
+    fields = asdict(source)
+    fields.pop("connection", None)
+    named = "/".join(str(value) for value in fields.values())
+    return f"{type(source).__name__} {named}".rstrip()

@@ -1,0 +1,5 @@
+"""Read ports → decide → write ports."""
+
+from shared.datasets.flows import check_queues, poison, process_dataset, telemetry_arrived
+
+__all__ = ["check_queues", "poison", "process_dataset", "telemetry_arrived"]

@@ -1,0 +1,152 @@
+"""A person at the breaker: look at it, close it with the link that was sent, or stop everything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Protocol
+
+from shared.ingestion.breaker.approval import TokenRefused, issue, verify
+from shared.ingestion.breaker.breaker import LONG_AGO, Breaker, BreakerTimes, Mode, close, isolate
+from shared.ingestion.errors import BreakerChanged, HubUnavailable, StoreUnavailable
+from shared.ingestion.events.handle import side_by_side
+from shared.ingestion.events.ports import (
+    BreakerStore,
+    ConsumptionSwitch,
+    HubPartitions,
+    HubReader,
+    IngestionStore,
+    SeenBreaker,
+)
+from shared.ingestion.model import Stream
+from shared.web.breaker_page import Backlog, ErrorSeen, View
+
+RACES_MAX = 10
+AT_ONCE_MAX = 8
+"""Partitions that are asked at a time: each question is a connection."""
+ERRORS_SINCE = timedelta(minutes=15)
+"""Errors of so long before the breaker changed are shown with it."""
+
+
+class Hub(HubReader, HubPartitions, Protocol):
+    """Tells of its partitions, and of how far each is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attendant:
+    """Serves people at one breaker. ``keys`` sign links, the first one makes new ones."""
+
+    name: str
+    breakers: BreakerStore
+    store: IngestionStore
+    hub: Hub
+    switch: ConsumptionSwitch
+    stream_of: Callable[[str], Stream]
+    keys: Sequence[bytes]
+    valid_for: timedelta
+    app_url: str
+    times: BreakerTimes
+    backlog_seconds_max: float = 15
+
+    def link(self, breaker: Breaker, now: datetime) -> str:
+        """Where the incident can be looked at and closed; empty where links are not set up."""
+        path = self.path(breaker, now) if self.app_url else ""
+        return path and f"{self.app_url}/api/{path}"
+
+    def path(self, breaker: Breaker, now: datetime) -> str:
+        """The same for a page of the app, which need not know where the app answers."""
+        if not self.keys:
+            return ""
+        token = issue(self.keys[0], self.name, breaker.epoch, now, self.valid_for)
+        return f"breakers/{self.name}?token={token}"
+
+    def link_of(self, breaker: Breaker) -> str:
+        """The link of an opening, valid from its announcement on."""
+        return self.link(breaker, breaker.announce_at or breaker.changed_at)
+
+    async def view(self) -> View:
+        seen = await self.breakers.load()
+        since = max(seen.breaker.changed_at, LONG_AGO + ERRORS_SINCE) - ERRORS_SINCE
+        tallies = await self.breakers.tallies(since)
+        errors = [
+            ErrorSeen(tally.bucket_start, tally.instance, tally.failures, tally.last_error)
+            for tally in sorted(tallies, key=lambda tally: tally.bucket_start, reverse=True)
+            if tally.last_error
+        ]
+        return View(
+            self.name, seen.breaker, seen.read_at, tuple(errors[:10]), await self._backlogs()
+        )
+
+    async def view_with(self, token: str) -> View:
+        """The view, for who holds a link that is valid still. Raises TokenRefused."""
+        self._check_signature(token)
+        seen = await self.breakers.load()
+        verify(self.keys, token, self.name, seen.read_at)
+        return await self.view()
+
+    async def close(self, token: str) -> Breaker:
+        """Close the incident that the link is for. Raises TokenRefused."""
+        self._check_signature(token)
+        for _ in range(RACES_MAX):
+            seen = await self.breakers.load()
+            approval = verify(self.keys, token, self.name, seen.read_at)
+            closed = close(seen.breaker, approval.epoch, "a link", seen.read_at)
+            if closed is None:
+                over = seen.breaker.mode is Mode.CLOSED or seen.breaker.epoch > approval.epoch
+                raise TokenRefused(
+                    "the incident of this link is over" if over else "the link is of no incident"
+                )
+            if await self._replaced(seen, closed):
+                await self.switch.turn(on=True)
+                return closed
+        raise BreakerChanged(f"{self.name} changes all the time; try again")
+
+    def _check_signature(self, token: str) -> None:
+        """Before anything is read: whoever has no link costs nothing."""
+        verify(self.keys, token, self.name, LONG_AGO)
+
+    async def isolate(self, reason: str) -> Breaker:
+        """Stop until a person closes it; told to all like an opening."""
+        for _ in range(RACES_MAX):
+            seen = await self.breakers.load()
+            stopped = isolate(seen.breaker, reason, seen.read_at, self.times)
+            if stopped is None:
+                return seen.breaker
+            if await self._replaced(seen, stopped):
+                return stopped
+        raise BreakerChanged(f"{self.name} changes all the time; try again")
+
+    async def _replaced(self, seen: SeenBreaker, after: Breaker) -> bool:
+        try:
+            await self.breakers.replace(seen, after)
+        except BreakerChanged:
+            return False
+        return True
+
+    async def _backlogs(self) -> tuple[Backlog, ...]:
+        try:
+            async with asyncio.timeout(self.backlog_seconds_max):
+                partition_ids = await self.hub.partition_ids()
+                found = dict[str, Backlog]()
+
+                async def ask(partition_id: str) -> None:
+                    found[partition_id] = await self._backlog(partition_id)
+
+                await side_by_side(AT_ONCE_MAX)([partial(ask, each) for each in partition_ids])
+        except (HubUnavailable, TimeoutError) as error:
+            return (Backlog("all", None, f"{type(error).__name__}: {error}"),)
+        return tuple([found[each] for each in partition_ids])
+
+    async def _backlog(self, partition_id: str) -> Backlog:
+        stream = self.stream_of(partition_id)
+        try:
+            saved = await self.store.load(stream)
+            last_enqueued = (await self.hub.state(stream)).last_enqueued
+        except (StoreUnavailable, HubUnavailable) as error:
+            return Backlog(partition_id, None, str(error))
+        if saved.checkpoint is None:
+            return Backlog(partition_id, None, "nothing was delivered yet")
+        return Backlog(partition_id, max(last_enqueued - saved.checkpoint.sequence, 0))

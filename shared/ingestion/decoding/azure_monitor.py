@@ -1,0 +1,104 @@
+"""Platform metrics of Azure as diagnostic settings stream them to an event hub.
+
+An event is ``{"records": [...]}``, a record of a metric
+``{time, resourceId, metricName, timeGrain, count, total, minimum, maximum, average}``. Resource IDs
+come in upper case whatever the resource's own spelling, times with seven digits of a second, and
+not every metric has every aggregate. ``time`` is the start of the grain. A record of a log has no
+``metricName``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from shared.ingestion.decoding.readings import (
+    Decoded,
+    Reading,
+    Rejections,
+    Wanted,
+    read_number,
+    read_time,
+)
+from shared.ingestion.errors import BadEvent
+from shared.values.untrusted import shown
+
+Record = Mapping[str, Any]
+Monitored = Mapping[tuple[str, str], tuple[Wanted, ...]]
+
+
+def key(resource_id: str, metric: str) -> tuple[str, str]:
+    """How both are compared: Azure does not tell upper from lower case in either."""
+    return resource_id.rstrip("/").casefold(), metric.casefold()
+
+
+def is_metric(document: object) -> bool:
+    return isinstance(document, dict) and {"resourceId", "metricName"} <= document.keys()
+
+
+def read_records(records: Sequence[object], monitored: Monitored) -> Decoded:
+    """The readings of the records that somebody asked for; each record in its own try.
+
+    Records of one metric and one time differ by a dimension: they are summed up into one reading.
+    """
+    groups: dict[tuple[Wanted, datetime], list[tuple[int, Record]]] = defaultdict(list)
+    ignored, rejections = 0, Rejections()
+    for index, record in enumerate(records):
+        if not isinstance(record, dict):
+            rejections.add(f"records[{index}] is {shown(record)}, an object is needed")
+            continue
+        wanting = [wanted for wanted in _wanting(record, monitored) if _of_grain(record, wanted)]
+        ignored += not wanting
+        for wanted in wanting:
+            try:
+                groups[wanted, read_time(record.get("time"))].append((index, record))
+            except BadEvent as error:
+                rejections.add(_place(index, record, error))
+    readings = list[Reading]()
+    for (wanted, time), group in groups.items():
+        try:
+            value = _value(wanted.aggregation, [record for _, record in group])
+            readings.append(Reading(wanted.resource_name, wanted.name, time, value))
+        except BadEvent as error:
+            rejections.add(_place(*group[0], error))
+    return rejections.beside(readings, ignored)
+
+
+def _wanting(record: Record, monitored: Monitored) -> tuple[Wanted, ...]:
+    resource_id, metric = record.get("resourceId"), record.get("metricName")
+    if not isinstance(resource_id, str) or not isinstance(metric, str):
+        return ()
+    return monitored.get(key(resource_id, metric), ())
+
+
+def _of_grain(record: Record, wanted: Wanted) -> bool:
+    return record.get("timeGrain") in (None, wanted.time_grain)
+
+
+def _place(index: int, record: Record, error: BadEvent) -> str:
+    return f"records[{index}] ({record['metricName']}): {error}"
+
+
+def _value(aggregation: str, records: Sequence[Record]) -> float:
+    """The aggregate over all records. Raises BadEvent where they do not tell: missing is not 0."""
+    if aggregation == "average":
+        return read_number(_average(records), "average")
+    values = [read_number(record.get(aggregation), aggregation) for record in records]
+    if aggregation == "minimum":
+        return min(values)
+    return max(values) if aggregation == "maximum" else read_number(sum(values), aggregation)
+
+
+def _average(records: Sequence[Record]) -> float:
+    if len(records) == 1 and records[0].get("average") is not None:
+        return read_number(records[0]["average"], "average")
+    try:
+        count = sum([read_number(record.get("count"), "count") for record in records])
+        total = sum([read_number(record.get("total"), "total") for record in records])
+    except BadEvent as error:
+        raise BadEvent(f"neither average nor total and count: {error}") from None
+    if count == 0:
+        raise BadEvent("count is 0, there is no average of nothing")
+    return total / count

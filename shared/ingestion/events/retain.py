@@ -1,0 +1,73 @@
+"""Remove what handlers kept for longer than it is to be kept, of all streams, now and then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from shared.ingestion.errors import IngestionError
+from shared.ingestion.events.ports import Accounts, RetentionStore
+from shared.ingestion.events.retention import tidy
+from shared.ingestion.model import Stream
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 3600
+AGAIN_SECONDS = 60
+"""After a failure, or where the time was not enough."""
+SECONDS_MAX = 20
+"""Of one call: the timer has other work."""
+ROWS_AT_ONCE = 100
+
+
+@dataclass(slots=True)
+class Keeper:
+    """``elapsed`` counts seconds, from anywhere. Several at a time do no harm to each other."""
+
+    accounts: Accounts
+    store: RetentionStore
+    keep: timedelta | None
+    """None: for ever."""
+    elapsed: Callable[[], float]
+    due: float = 0
+    """When to look again; at once when the process starts."""
+
+    async def run(self) -> int:
+        """Look after all streams if it is time to; answers how many effects were removed.
+
+        What fails is told in the log and tried again: nothing depends on it.
+        """
+        began = self.elapsed()
+        if self.keep is None or began < self.due:
+            return 0
+        self.due, removed = began + AGAIN_SECONDS, 0
+        try:
+            for stream in await self.accounts.streams():
+                removed += await self._look_after(stream, self.keep, began + SECONDS_MAX)
+        except IngestionError as error:
+            log.warning("[not_tidied] %s", error)
+        else:
+            if self.elapsed() < began + SECONDS_MAX:
+                self.due = began + EVERY_SECONDS
+        if removed:
+            log.info("[tidied] %s effect(s) older than %s days", removed, self.keep.days)
+        return removed
+
+    async def _look_after(self, stream: Stream, keep: timedelta, until: float) -> int:
+        saved = await self.accounts.load(stream)
+        if saved.checkpoint is None:
+            return 0
+        marks = await self.store.marks(stream)
+        what = tidy(marks, saved.checkpoint.sequence, saved.read_at, keep)
+        if what.mark is not None:
+            await self.store.put_mark(stream, what.mark)
+        removed = 0
+        while what.purge_to is not None and self.elapsed() < until:
+            gone = await self.store.purge_effects(stream, what.purge_to, ROWS_AT_ONCE)
+            removed += gone
+            if gone < ROWS_AT_ONCE:
+                await self.store.remove_marks(stream, what.over)
+                break
+        return removed

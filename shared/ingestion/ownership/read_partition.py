@@ -1,0 +1,58 @@
+"""Read one partition under one lease: from the checkpoint on, and again from it after a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from shared.ingestion.errors import Fenced, HubSilent
+from shared.ingestion.events.ports import HubReader, IngestionStore, PartitionReceiver, Pause
+from shared.ingestion.events.survey import check_same_hub
+from shared.ingestion.model import Event, Stream
+from shared.ingestion.ownership.balancing import Ownership
+
+Process = Callable[[Sequence[Event], Ownership], Awaitable[None]]
+"""Accounts for a batch under a lease; raises what holds the partition, or Fenced."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReader:
+    """What reading needs, whatever the partition. ``told`` hears of each failure."""
+
+    stream_of: Callable[[str], Stream]
+    store: IngestionStore
+    receiver: PartitionReceiver
+    hub: HubReader
+    process: Process
+    pause: Pause
+    told: Callable[[Ownership, Exception], None]
+
+    async def read(self, lease: Ownership) -> None:
+        """Until it is cancelled. Raises Fenced and HubSilent: then the partition is to be given up.
+
+        Everything else is told and tried again, a hub that was made anew included: that lasts
+        until a person deletes the rows of its stream, and then reading goes on by itself.
+
+        A batch that could not be accounted for is not kept in memory: it is read again from where
+        the checkpoint stands, after a pause that grows until a batch goes through.
+        """
+        stream, failures = self.stream_of(lease.partition_id), 0
+
+        async def deliver(events: Sequence[Event]) -> None:
+            nonlocal failures
+            await self.process(events, lease)
+            failures = 0
+
+        while True:
+            try:
+                saved = await self.store.load(stream)
+                after = saved.checkpoint.sequence if saved.checkpoint else None
+                if saved.checkpoint:
+                    check_same_hub(saved.checkpoint, await self.hub.state(stream))
+                await self.receiver.receive(lease.partition_id, after, lease.epoch, deliver)
+            except (Fenced, HubSilent):
+                raise
+            except Exception as error:
+                self.told(lease, error)
+                failures += 1
+                await self.pause(failures)

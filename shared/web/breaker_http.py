@@ -1,0 +1,130 @@
+"""The breaker over HTTP: what is asked, who may ask it, and the answer as page or JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from shared.ingestion.breaker.approval import TOKEN_CHARACTERS_MAX, TokenRefused
+from shared.ingestion.breaker.operate import Attendant
+from shared.ingestion.errors import BreakerChanged, DependencyDown, StoreUnavailable
+from shared.web.breaker_page import HEADERS, page, said, view_json, view_page
+from shared.web.exchange import Refused, Reply, Request, refused, shown
+
+log = logging.getLogger(__name__)
+
+BODY_BYTES_MAX = TOKEN_CHARACTERS_MAX + 1024
+TOO_LARGE = f"a body of at most {BODY_BYTES_MAX} bytes is needed"
+REASON_CHARACTERS_MAX = 500
+NO_TOKEN = "open the link that was sent when the breaker opened"  # noqa: S105  no password
+
+
+async def show(asked: Request, attendant: Attendant) -> Reply:
+    """The state, for who holds a link. Looking changes nothing: mail scanners open links."""
+    if _name(asked) != attendant.name:
+        return _unknown(asked)
+    token = asked.query.get("token", "")
+    if not token:
+        return _message(asked, 401, "Not allowed", NO_TOKEN)
+    try:
+        view = await attendant.view_with(token)
+    except TokenRefused as error:
+        return _message(asked, 403, "Not allowed", str(error))
+    except StoreUnavailable as error:
+        return _message(asked, 503, "Not known", str(error))
+    if _wants_json(asked):
+        return shown(view_json(view))
+    return _html(200, view_page(view, token))
+
+
+async def close(asked: Request, attendant: Attendant) -> Reply:
+    """Close the incident that the token in the body is for."""
+    if _name(asked) != attendant.name:
+        return _unknown(asked)
+    if len(asked.body) > BODY_BYTES_MAX:
+        return _message(asked, 413, "Too large", TOO_LARGE)
+    token = _fields(asked.body).get("token")
+    if not isinstance(token, str) or not token:
+        return _message(asked, 401, "Not allowed", NO_TOKEN)
+    try:
+        breaker = await attendant.close(token)
+    except TokenRefused as error:
+        log.warning("[breaker_close_refused] %s: %s", attendant.name, error)
+        return _message(asked, 403, "Not closed", str(error))
+    except (StoreUnavailable, BreakerChanged) as error:
+        return _message(asked, 503, "Not closed", f"{error}; try again")
+    except DependencyDown as error:
+        return _message(asked, 502, "Closed, but the function is still disabled", str(error))
+    log.warning("[breaker_closed] %s: incident %s %s", attendant.name, breaker.epoch, "by a link")
+    if _wants_json(asked):
+        return shown({"breaker": attendant.name, "mode": breaker.mode.value})
+    text = "Events flow again, from where they were held."
+    return _html(200, page("Closed", said(text)))
+
+
+async def status(asked: Request, attendant: Attendant) -> Reply:
+    """The state and a new link, for who has a key of the app."""
+    if _name(asked) != attendant.name:
+        return _unknown(asked)
+    try:
+        view = await attendant.view()
+    except StoreUnavailable as error:
+        return shown({"error": str(error)}, 503)
+    return shown(view_json(view, attendant.link(view.breaker, view.read_at)))
+
+
+async def isolate(asked: Request, attendant: Attendant) -> Reply:
+    """Stop everything until a person closes it, for who has a key of the app."""
+    if _name(asked) != attendant.name:
+        return _unknown(asked)
+    try:
+        reason = asked.fields().get("reason")
+    except Refused as error:
+        return refused(error)
+    if not isinstance(reason, str) or not reason.strip():
+        return shown({"error": 'a reason is needed: {"reason": "..."}'}, 400)
+    try:
+        breaker = await attendant.isolate(reason.strip()[:REASON_CHARACTERS_MAX])
+    except (StoreUnavailable, BreakerChanged) as error:
+        return shown({"error": str(error)}, 503)
+    log.warning("[breaker_isolated] %s: %s", attendant.name, breaker.reason)
+    mode, epoch = breaker.mode.value, breaker.epoch
+    return shown({"breaker": attendant.name, "mode": mode, "epoch": epoch})
+
+
+def _fields(body: bytes) -> Mapping[str, Any]:
+    """Of a form or of a JSON object; nothing where it is neither."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        if not text.startswith("{"):
+            return {name: values[0] for name, values in parse_qs(text, max_num_fields=9).items()}
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _unknown(asked: Request) -> Reply:
+    return _message(asked, 404, "Not found", f"there is no breaker {_name(asked)[:100]!r}")
+
+
+def _message(asked: Request, code: int, title: str, text: str) -> Reply:
+    if _wants_json(asked):
+        return shown({"error": text}, code)
+    return _html(code, page(title, said(f"{text[:1].upper()}{text[1:]}.")))
+
+
+def _html(code: int, text: str) -> Reply:
+    return Reply(code, text, "text/html", HEADERS)
+
+
+def _name(asked: Request) -> str:
+    return asked.route.get("name", "")
+
+
+def _wants_json(asked: Request) -> bool:
+    accept = asked.headers.get("accept", "")
+    return "json" in accept and "html" not in accept

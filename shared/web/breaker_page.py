@@ -1,0 +1,121 @@
+"""A breaker as a page and as JSON. Everything that comes from outside is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from html import escape
+from typing import Any
+
+from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.notifications.news import stamp
+from shared.web.exchange import GUARDED
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSeen:
+    """The last error that an instance counted in a while, and how many there were."""
+
+    since: datetime
+    instance: str
+    failures: int
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Events of a partition that are still to be accounted for; None where that is not known."""
+
+    partition_id: str
+    events: int | None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A breaker as people see it."""
+
+    name: str
+    breaker: Breaker
+    read_at: datetime
+    errors: tuple[ErrorSeen, ...]
+    backlog: tuple[Backlog, ...]
+
+
+HEADERS: Mapping[str, str] = {
+    **GUARDED,  # no referrer: the address holds the token
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'"
+    ),
+}
+STYLE = "body{font:16px system-ui;margin:2em auto;max-width:50em}td,th{padding:.2em 1em .2em 0;text-align:left;vertical-align:top}button{font:inherit;padding:.5em 1em}"  # noqa: E501
+
+
+def page(title: str, *parts: str) -> str:
+    """``parts`` are HTML already, the title is not."""
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
+    return f"<!doctype html><html lang=en><head>{head}</head><body><h1>{escape(title)}</h1>{''.join(parts)}</body></html>"  # noqa: E501
+
+
+def said(text: str) -> str:
+    return f"<p>{escape(text)}</p>"
+
+
+def view_page(view: View, token: str) -> str:
+    """The page that a link opens; it has a button where there is something to close."""
+    breaker = view.breaker
+    facts = {
+        "state": breaker.mode.value.replace("_", " "),
+        "since": stamp(breaker.changed_at) if breaker.epoch else "always",
+        "reason": breaker.reason or "-",
+        "tries again at": stamp(breaker.retry_at) if breaker.retry_at else "-",
+        "incident": str(breaker.epoch),
+        "now": stamp(view.read_at),
+    }
+    errors = [(stamp(e.since), e.instance, str(e.failures), e.last_error) for e in view.errors]
+    backlog = [
+        (each.partition_id, "not known" if each.events is None else str(each.events), each.remark)
+        for each in view.backlog
+    ]
+    return page(
+        f"Circuit breaker {view.name}",
+        _table((), facts.items()),
+        _button(view, token),
+        "<h2>Last errors</h2>",
+        _table(("from", "instance", "failures", "last error"), errors),
+        "<h2>Backlog</h2>",
+        _table(("partition", "events", ""), backlog),
+    )
+
+
+def view_json(view: View, approval_url: str = "") -> dict[str, Any]:
+    breaker = view.breaker
+    return {
+        "breaker": view.name,
+        "mode": breaker.mode.value,
+        "epoch": breaker.epoch,
+        "reason": breaker.reason,
+        "changed_at": stamp(breaker.changed_at),
+        "retry_at": stamp(breaker.retry_at) if breaker.retry_at else None,
+        "read_at": stamp(view.read_at),
+        "errors": [{**asdict(each), "since": stamp(each.since)} for each in view.errors],
+        "backlog": [asdict(each) for each in view.backlog],
+        **({"approval_url": approval_url} if approval_url else {}),
+    }
+
+
+def _button(view: View, token: str) -> str:
+    if view.breaker.mode is Mode.CLOSED:
+        return said("Nothing is to be done: events flow.")
+    action = f"{escape(view.name, quote=True)}/close"
+    hidden = f'<input type="hidden" name="token" value="{escape(token, quote=True)}">'
+    return f'<form method="post" action="{action}">{hidden}<button>Close it: let events flow</button></form>'  # noqa: E501
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    titles = "".join(f"<th>{escape(each)}</th>" for each in head)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
+    )
+    return f"<table><tr>{titles}</tr>{body}</table>"

@@ -1,0 +1,148 @@
+"""Dead letters over HTTP, for who has a key of the app: JSON only, and bounded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Protocol
+
+from shared.ingestion.dead_letters import view
+from shared.ingestion.dead_letters.find import Wanted, find, older_than, read
+from shared.ingestion.dead_letters.redrive import Done, Redriver, purge
+from shared.ingestion.errors import (
+    DependencyDown,
+    HubUnavailable,
+    IngestionError,
+    NotThere,
+    StoreUnavailable,
+)
+from shared.ingestion.events.ports import (
+    DeadLetterStore,
+    HubReader,
+    IngestionStore,
+    StoredDeadLetter,
+)
+from shared.ingestion.model import FailureKind
+from shared.web.exchange import Refused, Reply, Request, refused, shown
+
+LIST_MAX = 200
+TAKEN_UP_MAX = 100
+"""In one request, which has to end before the host's patience does."""
+NUMBER = re.compile(r"\d{1,18}")
+DAYS_MAX = 36_500
+
+
+class Store(IngestionStore, DeadLetterStore, Protocol):
+    """One class serves both ports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Serves people at the dead letters. ``sent`` sends what redriving left in an outbox."""
+
+    store: Store
+    hub: HubReader
+    redriver: Redriver
+    sent: Callable[[Sequence[StoredDeadLetter]], Awaitable[None]]
+
+
+async def listing(asked: Request, desk: Desk) -> Reply:
+    """So many of them; ``?partition=&kind=&limit=&after=``."""
+
+    async def answer() -> Any:
+        limit = _number(asked.query.get("limit", "100"), "limit", LIST_MAX)
+        after = asked.query.get("after")
+        start = _number(after, "after") if after else None
+        return view.listed(await find(desk.store, _wanted(asked), limit, start), limit)
+
+    return await _answered(answer)
+
+
+async def show(asked: Request, desk: Desk) -> Reply:
+    """One, with its error and body."""
+
+    async def answer() -> Any:
+        return view.whole(*await read(desk.store, desk.hub, _one(asked)))
+
+    return await _answered(answer)
+
+
+async def redrive(asked: Request, desk: Desk) -> Reply:
+    """One into the pipeline again, exactly once."""
+
+    async def answer() -> Any:
+        letters = await find(desk.store, _one(asked), TAKEN_UP_MAX)
+        if not letters:
+            raise NotThere("no dead letter of this number")
+        outcome = await desk.redriver.run(letters)
+        await desk.sent(outcome.done)
+        return view.done(outcome)
+
+    return await _answered(answer)
+
+
+async def purging(asked: Request, desk: Desk) -> Reply:
+    """Give up what failed so many days ago: ``{"older_than_days": 30}``, a hundred at a time."""
+
+    async def answer() -> Any:
+        days = _days(asked)
+        letters = await _older(desk.store, _wanted(asked), timedelta(days=days))
+        outcome = await purge(desk.store, letters) if letters else Done()
+        return {**view.done(outcome), "more": len(letters) == TAKEN_UP_MAX}
+
+    return await _answered(answer)
+
+
+async def _older(store: Store, wanted: Wanted, age: timedelta) -> Sequence[StoredDeadLetter]:
+    streams = await store.streams()
+    if not streams:
+        return ()
+    before = await older_than(store, streams[0], age)
+    return await find(store, replace(wanted, failed_before=before), TAKEN_UP_MAX)
+
+
+async def _answered(answer: Callable[[], Awaitable[Any]]) -> Reply:
+    try:
+        return shown(await answer())
+    except Refused as error:
+        return refused(error)
+    except NotThere as error:
+        return shown({"error": str(error)}, 404)
+    except (StoreUnavailable, HubUnavailable, DependencyDown) as error:
+        return shown({"error": f"{type(error).__name__}: {error}"}, 503)
+    except IngestionError as error:
+        return shown({"error": f"{type(error).__name__}: {error}"}, 500)
+
+
+def _wanted(asked: Request) -> Wanted:
+    kind = asked.query.get("kind")
+    if kind and kind not in set(FailureKind):
+        raise Refused(400, f"kind: one of {', '.join(FailureKind)} is needed")
+    query = asked.query
+    return Wanted(
+        hub=query.get("hub"),
+        consumer_group=query.get("group"),
+        partition_id=query.get("partition"),
+        kind=FailureKind(kind) if kind else None,
+    )
+
+
+def _one(asked: Request) -> Wanted:
+    number = _number(asked.route.get("sequence", ""), "sequence")
+    return replace(_wanted(asked), partition_id=asked.route.get("partition"), sequence=number)
+
+
+def _number(text: str, name: str, most: int | None = None) -> int:
+    if not NUMBER.fullmatch(text) or (most is not None and not 0 < int(text) <= most):
+        bounds = f"from 1 to {most}" if most else "from 0"
+        raise Refused(400, f"{name}: a whole number {bounds} is needed")
+    return int(text)
+
+
+def _days(asked: Request) -> float:
+    days = asked.fields().get("older_than_days")
+    if isinstance(days, bool) or not isinstance(days, int | float) or not 0 <= days <= DAYS_MAX:
+        raise Refused(400, f'{{"older_than_days": 30}} is needed, from 0 to {DAYS_MAX}')
+    return float(days)

@@ -1,0 +1,125 @@
+"""The page: rendered here, kept up to date by a little script that fetches it again."""
+
+from __future__ import annotations
+
+import secrets
+from asyncio import gather
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from shared.autoscaling.flows import status
+from shared.web.attention import attention
+from shared.web.board import HOURS_MAX, Board, history, part
+from shared.web.exchange import GUARDED, Refused, Reply, Request, refused
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+HOURS = 3
+
+
+async def page(board: Board, request: Request) -> Reply:
+    """HTML with all that it needs inside; with ``live`` in the query what changes, and no more.
+
+    A part that cannot be read says so in its place; 503 where no part could be read.
+    """
+    try:
+        hours = request.number("hours", HOURS, 0.01, HOURS_MAX)
+    except Refused as error:
+        return refused(error)
+    cards, looked = await _looked(board, hours)
+    shown = {
+        "resources": cards,
+        "panels": looked,
+        "attention": attention(cards, looked),
+        "hours": hours,
+    }
+    status = 200 if any(map(_was_read, (*cards, *looked.values()))) else 503
+    if "live" in request.query:
+        live = _environment().get_template("live.html").render(shown)
+        return _html(status, live, "default-src 'none'")
+    nonce = secrets.token_urlsafe(16)
+    text = (
+        _environment()
+        .get_template("dashboard.html")
+        .render(
+            shown,
+            nonce=nonce,
+            styles=_text("uplot/uPlot.min.css") + _text("dashboard.css"),
+            scripts=[_text("uplot/uPlot.iife.min.js"), _text("dashboard.js")],
+        )
+    )
+    policy = (
+        f"default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; "
+        f"style-src 'nonce-{nonce}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return _html(status, text, policy)
+
+
+async def _looked(board: Board, hours: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A card of each resource, and what each panel shows, all read at the same time."""
+    parts = [part(name, _card(board, name, hours)) for name in board.resources]
+    parts += [part(name, panel()) for name, panel in board.panels.items()]
+    answers = await gather(*parts)
+    cards = [{"name": name, **card} for name, card in zip(board.resources, answers, strict=False)]
+    return cards, dict(zip(board.panels, answers[len(cards) :], strict=True))
+
+
+def _was_read(shown: Any) -> bool:
+    return not (isinstance(shown, dict) and "error" in shown)
+
+
+def _html(status: int, text: str, policy: str) -> Reply:
+    headers = {**GUARDED, "Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
+    return Reply(status, text, "text/html", headers)
+
+
+async def _card(board: Board, name: str, hours: float) -> dict[str, Any]:
+    resource = board.resources[name]
+    return {
+        "status": await status.one(resource, board.store),
+        "history": await history(board, resource, hours),
+        "age_limit_minutes": resource.goal.age_limit_minutes,
+    }
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"clock": _clock, "day": _day, "minutes": _minutes, "number": _number}
+    return environment
+
+
+@cache
+def _text(name: str) -> str:
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
+def _clock(text: str, as_of: str) -> str:
+    """The time of day; of another day its date too."""
+    time, now = datetime.fromisoformat(text), datetime.fromisoformat(as_of)
+    return time.strftime("%H:%M:%S" if time.date() == now.date() else "%m-%d %H:%M:%S")
+
+
+def _day(text: str) -> str:
+    return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M")
+
+
+def _minutes(value: float) -> str:
+    return f"{value * 60:.2g} s" if value < 1 else f"{value:.3g} min"
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "?"
+    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1e4 else f"{value:,.0f}"

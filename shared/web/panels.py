@@ -1,0 +1,94 @@
+"""What the page shows besides resources, as plain values for JSON. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.ingestion.model import DeadLetter, Stream
+from shared.notifications.news import stamp
+from shared.sampling.trend_rows import UNREADABLE, Trend
+
+BODY_BYTES_SHOWN = 200
+
+Shown = dict[str, Any]
+
+
+def breaker(name: str, found: Breaker, link: str) -> Shown:
+    """``link`` leads to where it can be closed, or is empty."""
+    return {
+        "name": name,
+        "mode": found.mode.value.replace("_", " "),
+        "closed": found.mode is Mode.CLOSED,
+        "since": stamp(found.changed_at) if found.epoch else None,
+        "reason": found.reason,
+        "retry_at": stamp(found.retry_at) if found.retry_at else None,
+        "link": "" if found.mode is Mode.CLOSED else link,
+    }
+
+
+def dead_letter(stream: Stream, letter: DeadLetter) -> Shown:
+    """The start of the body as text, or else in base64."""
+    body = (letter.body or b"")[:BODY_BYTES_SHOWN]
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        text = base64.b64encode(body).decode()
+    return {
+        "hub": stream.hub,
+        "consumer_group": stream.consumer_group,
+        "partition": stream.partition_id,
+        "sequence": letter.sequence,
+        "failed_at": stamp(letter.failed_at),
+        "kind": letter.kind.value.replace("_", " "),
+        "error": letter.error,
+        "attempts": letter.attempts,
+        "body": None if letter.body is None else text,
+    }
+
+
+def trends(rows: Iterable[Trend]) -> list[Shown]:
+    """One entry for each series, its days in order; those with an alarm first."""
+    series: dict[Any, list[Trend]] = defaultdict(list)
+    for row in rows:
+        series[row.series].append(row)
+    shown = [_series(sorted(days, key=lambda day: day.date)) for days in series.values()]
+    return sorted(shown, key=lambda each: (not each["alarm"], each["name"]))
+
+
+def _series(days: list[Trend]) -> Shown:
+    newest = days[-1]
+    measured = newest.measurement and any(day.adjusted_sum is not None for day in days)
+    of = "sum" if measured else "count"
+    return {
+        "name": newest.name,
+        "event": newest.event,
+        "kind": newest.kind,
+        "measurement": newest.measurement,
+        "dimensions": dict(newest.dimensions),
+        "verdict": newest.verdict,
+        "figure": newest.figure,
+        "count_verdict": newest.count_verdict,
+        "sum_verdict": newest.sum_verdict,
+        "reason": newest.reason,
+        "alarm": "lost" in newest.verdict,
+        "days": [
+            {
+                "date": day.date,
+                "raw": day.records if of == "count" else day.raw_sum,
+                "adjusted": getattr(day, f"adjusted_{of}"),
+                "low": getattr(day, f"adjusted_{of}_low"),
+                "high": getattr(day, f"adjusted_{of}_high"),
+                "sampling_rate": day.sampling_rate,
+                "verdict": day.verdict,
+                "figure": day.figure,
+                "reason": day.reason,
+                "complete": day.complete,
+            }
+            for day in days
+            if day.verdict != UNREADABLE
+        ],
+    }

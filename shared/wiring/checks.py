@@ -1,0 +1,157 @@
+"""The settings and the rules, checked together: at start, with one message for all problems."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import cache, partial
+from importlib import import_module
+from typing import TypeVar
+
+from shared import settings as settings_module
+from shared.autoscaling.deciding.validation import connections, needs_hub, problems
+from shared.autoscaling.model import Resource, StorageQueue
+from shared.datasets.periods import Period
+from shared.ingestion.events.handling import Handling, handling_of
+from shared.settings import Settings, SettingsError
+from shared.settings.declared.slips import slips
+from shared.settings.ingestion import EVENT_HUB, HANDLER
+
+T = TypeVar("T")
+
+PROCESSING_CONNECTION = "ServiceBusConnection"
+
+
+@cache
+def checked() -> tuple[Settings, Mapping[str, Resource]]:
+    """The settings, and what scaling_rules.py declares, by name. Raises SettingsError."""
+    loaded, found = settings_module.parse()
+    before = len(found)
+    declared = _collecting(found, partial(_declared, loaded))
+    if len(found) == before:  # the rules could be asked: whatever they answered is looked at
+        found += _collecting(found, partial(problems, declared)) or []
+    if _collecting(found, partial(periods, loaded)):
+        _collecting(found, partial(loaded.service_bus, PROCESSING_CONNECTION))
+    _collecting(found, partial(outages, loaded))
+    needed = {(StorageQueue, "AzureWebJobsStorage"), *connections(declared)}
+    for kind, name in sorted(needed, key=str):
+        check = loaded.storage if kind is StorageQueue else loaded.service_bus
+        _collecting(found, partial(check, name))
+    _collecting(found, partial(handling, loaded))
+    if needs_hub(declared) and loaded.ingestion.hub is None:
+        found.append(
+            f"{EVENT_HUB} = '': must be set, for scaling_rules.py declares metrics of an event hub"
+        )
+    if found or declared is None:
+        raise SettingsError(dict.fromkeys(found))
+    return loaded, {resource.name: resource for resource in declared}
+
+
+def handling(loaded: Settings) -> Handling | None:
+    """What the user's own handler is; None where events are the app's. Raises SettingsError."""
+    name = loaded.ingestion.handler
+    if not name:
+        return None
+    try:
+        return _handling(name, loaded)
+    except Exception as error:  # whatever the import of a user's module raises
+        told = f"{type(error).__name__}: {error}" if not isinstance(error, TypeError) else error
+        raise SettingsError([f"{HANDLER} = {name!r}: {told}"]) from error
+
+
+def _handling(name: str, loaded: Settings) -> Handling:
+    module, _, attribute = name.partition(":")
+    found = handling_of(getattr(import_module(module), attribute))
+    if not found.needs_database:
+        return found
+    if not loaded.ingestion.database_url:
+        raise TypeError(
+            "its own tables are written in the transaction of a database: set "
+            "IngestionDatabaseUrl, or declare neither take_part nor tables"
+        )
+    from shared.adapters.sql.schema import metadata  # noqa: PLC0415  heavy to import
+
+    ours = {table.casefold() for table in metadata.tables}
+    if taken := sorted(t for t in getattr(found.tables, "tables", ()) if t.casefold() in ours):
+        raise TypeError(f"table {taken[0]} is one of the app's own: give yours another name")
+    return found
+
+
+def _collecting(found: list[str], step: Callable[[], T]) -> T | None:
+    """The step's answer; what is wrong goes to ``found`` instead, so that the next step is seen."""
+    try:
+        return step()
+    except SettingsError as error:
+        found += error.problems
+    except Exception as error:
+        found.append(f"scaling_rules.py{_line(error)}: {type(error).__name__}: {error}")
+    return None
+
+
+def _line(error: Exception) -> str:
+    """Where in the user's file it went wrong."""
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename.endswith("scaling_rules.py")]
+    return f", line {lines[-1]}" if lines else ""
+
+
+def periods(loaded: Settings) -> Sequence[Period]:
+    """The kinds of period that data sets are processed by. Raises SettingsError."""
+    delay = timedelta(minutes=loaded.processing_delay_minutes)
+    lateness = timedelta(hours=loaded.processing_lateness_hours)
+    hours = loaded.processing_period_hours
+    try:
+        return tuple(Period(timedelta(hours=length), delay, lateness) for length in hours)
+    except ValueError as error:
+        raise SettingsError([f"ProcessingPeriodHours: {error}"]) from error
+
+
+def outages(loaded: Settings) -> tuple[type[Exception], ...]:
+    """The classes that OutageErrors names. Raises SettingsError."""
+    found = [_exception_class(name) for name in loaded.ingestion.outage_errors]
+    if problems := [each for each in found if isinstance(each, str)]:
+        raise SettingsError(problems)
+    return tuple(each for each in found if not isinstance(each, str))
+
+
+def _exception_class(name: str) -> type[Exception] | str:
+    """The class, or what is wrong with its name."""
+    module, _, of_class = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), of_class)
+    except Exception as error:  # the module may be the user's own
+        return f"OutageErrors = {name!r}: {type(error).__name__}: {error}"
+    if found is Exception:
+        return f"OutageErrors = {name!r}: every error would hold its partition; name the outage's"
+    if isinstance(found, type) and issubclass(found, Exception):
+        return found
+    return f"OutageErrors = {name!r}: must be a class of exceptions"
+
+
+def _declared(loaded: Settings) -> Sequence[Resource]:
+    import scaling_rules  # noqa: PLC0415  the user's file: its errors belong into the one message
+
+    return scaling_rules.resources(loaded)
+
+
+def warnings(loaded: Settings) -> tuple[str, ...]:
+    """Settings whose name is almost one that is read."""
+    found, mentioned = slips(loaded.environ), _source_of_the_rules()
+    return tuple(
+        f"setting {name}: nobody reads it; is {meant} meant?"
+        for name, meant in found.items()
+        if name not in mentioned  # the rules may have settings of their own
+    )
+
+
+def _source_of_the_rules() -> str:
+    try:
+        return inspect.getsource(sys.modules["scaling_rules"])
+    except (KeyError, OSError, TypeError):
+        return ""

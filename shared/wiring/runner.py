@@ -1,0 +1,137 @@
+"""Builds what reads an event hub outside the Functions trigger: a processor among others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+from shared.adapters.azure.retry import pause
+from shared.adapters.event_hubs.hub import KnownPartitions
+from shared.adapters.event_hubs.receiver import EventHubReceiver
+from shared.ingestion.errors import StreamRecreated
+from shared.ingestion.events import ingest
+from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.ingest import Line
+from shared.ingestion.model import Event
+from shared.ingestion.ownership.balance import Balancer
+from shared.ingestion.ownership.balancing import BalancingTimes, Ownership
+from shared.ingestion.ownership.processor import Processor
+from shared.ingestion.ownership.read_partition import PartitionReader
+from shared.ingestion.ownership.repeated_failures import RepeatedFailures
+from shared.ingestion.ownership.serve import BackgroundReading, processor_name, repeat, serve
+from shared.wiring import ingestion as wiring_ingestion
+from shared.wiring import ingestion_state as state
+
+log = logging.getLogger(__name__)
+
+TAIL_SECONDS = 60.0
+"""Between two looks at the tails of the partitions that are held, as the trigger's timer does."""
+
+
+class Runner:
+    """One process that takes its share of the partitions."""
+
+    def __init__(self, tail_seconds: float = TAIL_SECONDS) -> None:
+        self._tail_seconds = tail_seconds
+        self._lines: dict[str, tuple[int, Line]] = {}
+        self.name = processor_name()
+        settings, hub = wiring_ingestion.settings(), wiring_ingestion.connection()
+        self._cycle_seconds = settings.balancing.cycle_seconds
+        reader = PartitionReader(
+            wiring_ingestion.stream,
+            state.store(),
+            EventHubReceiver(hub, settings.consumer_group),
+            wiring_ingestion.hub(),
+            self._process,
+            pause,
+            self._failed,
+        )
+        times = BalancingTimes(settings.balancing.renew_seconds, settings.balancing.expire_seconds)
+        self.processor = Processor(
+            Balancer(
+                self.name,
+                state.owners(),
+                KnownPartitions(wiring_ingestion.hub(), times.patience_seconds),
+                committed_epoch,
+                times,
+            ),
+            lambda lease: self._start(reader, lease),
+            time.monotonic,
+            self._told,
+            self._balancing_failed,
+            self._given_up,
+        )
+        self._reason = ""
+        self._failures = RepeatedFailures()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until ``stopping`` is set; then everything is given up."""
+        watching = asyncio.create_task(repeat(self._watch_tails, stopping, self._tail_seconds))
+        try:
+            await serve(self.processor, stopping, self._cycle_seconds)
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    async def _watch_tails(self) -> None:
+        """Account for what the hub has and no receiver delivers, whatever keeps it from that."""
+        leases = {partition_id: held.lease for partition_id, held in self.processor.held.items()}
+        try:
+            await wiring_ingestion.tail_watch().run(
+                list(leases), lambda partition_id: self._line(leases[partition_id])
+            )
+        except Exception as error:  # each partition's has a line of its own
+            log.warning("[tails_failed] %s: %s", type(error).__name__, error)
+
+    def _start(self, reader: PartitionReader, lease: Ownership) -> BackgroundReading:
+        log.info("[partition_taken] %s under epoch %s", lease.partition_id, lease.epoch)
+        return BackgroundReading(reader.read(lease))
+
+    async def _process(self, events: Sequence[Event], lease: Ownership) -> None:
+        line = self._line(lease)
+        if events:
+            await ingest.run(events, line)
+        else:
+            await ingest.drain(line)
+        await wiring_ingestion.keeper().run()
+
+    def _line(self, lease: Ownership) -> Line:
+        epoch, line = self._lines.get(lease.partition_id, (None, None))
+        if line is None or epoch != lease.epoch:
+            stream = wiring_ingestion.stream(lease.partition_id)
+            writer = Writer(self.name, lease.epoch)
+            line = wiring_ingestion.line_of(stream, writer, wiring_ingestion.handler(stream))
+            self._lines[lease.partition_id] = lease.epoch, line
+        return line
+
+    def _failed(self, lease: Ownership, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if self._failures.worth_telling(lease.partition_id, text, time.monotonic()):
+            level = logging.ERROR if isinstance(error, StreamRecreated) else logging.WARNING
+            log.log(level, "[partition_held] %s: %s", _where(lease), text)
+
+    def _given_up(self, lease: Ownership, error: BaseException) -> None:
+        name = type(error).__name__
+        log.warning("[partition_given_up] %s: %s: %s", _where(lease), name, error)
+
+    def _balancing_failed(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if self._failures.worth_telling("balancing", text, time.monotonic()):
+            log.warning("[balancing_failed] %s", text)
+
+    def _told(self, reason: str) -> None:
+        """The same reason over and over is said once."""
+        if reason != self._reason:
+            log.info("[balancing] %s", reason)
+        self._reason = reason
+
+
+def _where(lease: Ownership) -> str:
+    return f"{lease.partition_id} under epoch {lease.epoch}"
+
+
+async def committed_epoch(partition_id: str) -> int:
+    saved = await state.store().load(wiring_ingestion.stream(partition_id))
+    return saved.checkpoint.epoch if saved.checkpoint else 0

@@ -1,0 +1,121 @@
+"""With addresses instead of connection strings every client asks as the app's identity."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from azure.core.credentials import AccessToken
+from azure.core.exceptions import AzureError, ServiceRequestError
+
+from shared import settings
+from shared.adapters.arm.app_service import AppServiceControl
+from shared.adapters.azure import credentials
+from shared.adapters.azure.transport import ServerTimeTransport
+from shared.adapters.queues.backlog import StorageQueueReader
+from shared.adapters.service_bus.backlog import ServiceBusReader
+from shared.adapters.tables.scaling_state import TableStateStore
+from shared.autoscaling import ServiceBusQueue, StorageQueue
+from shared.autoscaling.errors import AutoscalingError
+from shared.settings.connections import ServiceBusConnection, StorageConnection
+from tests.builders import plan
+
+CLIENT_ID = "client-1"
+STORAGE = StorageConnection(
+    "Storage",
+    queue_url="https://account.queue.core.windows.net",
+    table_url="https://account.table.core.windows.net",
+    client_id=CLIENT_ID,
+)
+BUS = ServiceBusConnection("Bus", namespace="ns.servicebus.windows.net", client_id=CLIENT_ID)
+
+
+class Identity:
+    """Gives tokens that name the identity and what they are for."""
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+
+    async def get_token(self, *scopes: str, **_options: Any) -> AccessToken:
+        return AccessToken(f"{self.client_id or 'own'}:{scopes[0]}", 2**33)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Host and token of each request; none is answered."""
+    requests: list[tuple[str, str]] = []
+
+    async def send(_self: ServerTimeTransport, request: Any, **_options: Any) -> Any:
+        host = request.url.split("/")[2]
+        requests.append((host, request.headers["Authorization"].removeprefix("Bearer ")))
+        raise ServiceRequestError("not answered")
+
+    monkeypatch.setattr(ServerTimeTransport, "send", send)
+    monkeypatch.setattr(credentials, "_identity", Identity)
+    monkeypatch.setattr("asyncio.sleep", _at_once)  # between the client's own tries
+    return requests
+
+
+async def _at_once(_seconds: float) -> None: ...
+
+
+async def through_service_bus() -> None:
+    reader = ServiceBusReader(BUS)
+    await reader.read(ServiceBusQueue("q"))
+
+
+async def through_storage_queue() -> None:
+    reader = StorageQueueReader(STORAGE)
+    await reader.read(StorageQueue("q"))
+
+
+async def through_tables() -> None:
+    await TableStateStore(STORAGE).load("plan-1")
+
+
+async def through_arm() -> None:
+    await AppServiceControl(settings.load({})).read(plan())
+
+
+@pytest.mark.parametrize(
+    ("call", "host", "token"),
+    [
+        (
+            through_service_bus,
+            "ns.servicebus.windows.net",
+            f"{CLIENT_ID}:https://servicebus.azure.net//.default",
+        ),
+        (
+            through_storage_queue,
+            "account.queue.core.windows.net",
+            f"{CLIENT_ID}:https://storage.azure.com/.default",
+        ),
+        (
+            through_tables,
+            "account.table.core.windows.net",
+            f"{CLIENT_ID}:https://storage.azure.com/.default",
+        ),
+        (through_arm, "management.azure.com", "own:https://management.azure.com/.default"),
+    ],
+)
+async def test_requests_bear_a_token_of_the_identity_for_the_service(
+    call: Callable[[], Awaitable[None]], host: str, token: str, asked: list[tuple[str, str]]
+) -> None:
+    with pytest.raises((AzureError, AutoscalingError)):
+        await call()
+    assert set(asked) == {(host, token)}
+
+
+async def test_clients_of_one_identity_share_its_credential() -> None:
+    first = credentials.credential_for("https://a.example", CLIENT_ID)
+    assert credentials.credential_for("https://b.example", CLIENT_ID) is first
+    assert credentials.credential_for("https://b.example") is not first
+    await credentials.close()
+    assert credentials.credential_for("https://a.example", CLIENT_ID) is not first
+    await credentials.close()
+
+
+def test_no_real_token_goes_to_this_machine() -> None:
+    local = credentials.credential_for("http://127.0.0.1:10002/devstoreaccount1")
+    assert isinstance(local, credentials.LoopbackCredential)

@@ -1,0 +1,69 @@
+"""Retries: bounded, with delays that grow and are random, and only for what they may help."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.adapters.azure.retry import JitteredRetrying
+from shared.ingestion.errors import TransientFailure
+
+
+class Rig:
+    def __init__(self, failures: int, error: Exception | None = None) -> None:
+        self.left, self.calls = failures, 0
+        self.error = error or TransientFailure("not now")
+        self.slept: list[float] = []
+        self.retrying = JitteredRetrying(5, 0.1, 0.5, self.sleep)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    async def attempt(self) -> str:
+        self.calls += 1
+        self.left -= 1
+        if self.left >= 0:
+            raise self.error
+        return "done"
+
+    async def run(self) -> str:
+        return await self.retrying(self.attempt, lambda e: isinstance(e, TransientFailure))
+
+
+async def test_what_works_at_once_is_tried_once() -> None:
+    rig = Rig(0)
+    assert (await rig.run(), rig.calls, rig.slept) == ("done", 1, [])
+
+
+async def test_what_may_pass_is_tried_again_and_the_last_error_is_raised() -> None:
+    rig = Rig(4)
+    assert (await rig.run(), rig.calls, len(rig.slept)) == ("done", 5, 4)
+    rig = Rig(5)
+    with pytest.raises(TransientFailure):
+        await rig.run()
+    assert (rig.calls, len(rig.slept)) == (5, 4)
+
+
+async def test_what_no_attempt_can_help_is_tried_once() -> None:
+    rig = Rig(1, ValueError("poison"))
+    with pytest.raises(ValueError, match="poison"):
+        await rig.run()
+    assert rig.calls == 1
+
+
+async def test_delays_are_random_below_a_bound_that_doubles_up_to_the_maximum() -> None:
+    delays = []
+    for _ in range(200):
+        rig = Rig(4)
+        await rig.run()
+        delays.append(rig.slept)
+    for position, bound in enumerate((0.1, 0.2, 0.4, 0.5)):
+        each = [slept[position] for slept in delays]
+        assert bound / 2 < max(each) <= bound
+        assert min(each) < bound / 4, "full jitter: from nothing to the bound"
+
+
+async def test_one_adapter_serves_many_at_a_time() -> None:
+    first, second = Rig(2), Rig(3)
+    second.retrying = first.retrying
+    assert [await first.run(), await second.run()] == ["done", "done"]
+    assert (first.calls, second.calls) == (3, 4)

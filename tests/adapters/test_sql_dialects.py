@@ -1,0 +1,258 @@
+"""What the SQL stores say to databases of all kinds, also those that no test can start."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from sqlalchemy import ClauseElement, Dialect, Insert, Table, Update, make_url, text
+from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
+from sqlalchemy.event import listen
+from sqlalchemy.exc import (
+    DatabaseError,
+    DBAPIError,
+    IntegrityError,
+    OperationalError,
+    ProgrammingError,
+)
+from sqlalchemy.schema import CreateTable, DDLElement
+
+from shared.adapters.event_hubs.checkpoints import Group, PartitionRow
+from shared.adapters.sql import breaker as ingestion_sql_breaker
+from shared.adapters.sql import checkpoints as ingestion_checkpoints_sql
+from shared.adapters.sql import ingestion as ingestion_sql
+from shared.adapters.sql import ownership as ingestion_sql_owners
+from shared.adapters.sql import retention as ingestion_sql_retention
+from shared.adapters.sql import writing as ingestion_sql_writing
+from shared.adapters.sql.breaker import SqlBreakerStore
+from shared.adapters.sql.checkpoints import SqlPartitionRows
+from shared.adapters.sql.engine import Sql, store_errors
+from shared.adapters.sql.ingestion import SqlIngestionStore
+from shared.adapters.sql.ownership import SqlOwnershipStore
+from shared.adapters.sql.schema import UtcTime, effects, metadata, outbox
+from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.breaker.failure_window import Tally
+from shared.ingestion.errors import StoreUnavailable
+from shared.ingestion.ownership.balancing import Claim
+from tests.contract.ingestion import commit, effect, gap, letter, new_stream
+
+MODULES = (
+    ingestion_sql,
+    ingestion_sql_writing,
+    ingestion_sql_owners,
+    ingestion_sql_breaker,
+    ingestion_sql_retention,
+    ingestion_checkpoints_sql,
+)
+STATEMENTS = {
+    f"{module.__name__.rpartition('.')[2]}.{name}": statement
+    for module in MODULES
+    for name, statement in vars(module).items()
+    if name.isupper() and name.startswith("_") and hasattr(statement, "compile")
+}
+DIALECTS: dict[str, Dialect] = {
+    name: make_url(f"{name}://").get_dialect()() for name in ("mssql", "postgresql", "sqlite")
+}
+NOW = {"mssql": "SYSDATETIMEOFFSET()", "postgresql": "clock_timestamp()", "sqlite": "strftime("}
+AZURE_SQL: Dialect = MSDialect_pyodbc(paramstyle="qmark")  # type: ignore[no-untyped-call]
+"""As the driver makes it, which is not installed."""
+A_TIME = datetime(2026, 3, 1, 14, 0, 0, 123457, timezone(timedelta(hours=1)))
+KEY_BYTES_MAX = 900
+"""Of a clustered index in SQL Server."""
+
+
+def said(statement: Any, dialect: Dialect) -> str:
+    if isinstance(statement, Insert | Update):
+        keys = list(statement.table.c.keys())
+        return str(statement.compile(dialect=dialect, column_keys=keys))
+    return str(statement.compile(dialect=dialect))
+
+
+def test_there_are_statements_to_look_at() -> None:
+    assert len(STATEMENTS) >= 10, sorted(STATEMENTS)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_each_statement_is_said_in_each_dialect(dialect: str) -> None:
+    for name, statement in STATEMENTS.items():
+        text = said(statement, DIALECTS[dialect])
+        if "MOVE" in name or "BEGIN" in name or "LOAD" in name:
+            assert NOW[dialect] in text, f"{name} takes another clock: {text}"
+
+
+def test_azure_sql_gets_unicode_exact_times_and_keys_that_fit() -> None:
+    for table in metadata.sorted_tables:
+        ddl = said(CreateTable(table), DIALECTS["mssql"])
+        assert "IDENTITY" not in ddl, "numbers are the hub's"
+        assert " DATETIME " not in ddl, "would round to 3 ms"
+        size = sum(_bytes(column.type) for column in table.primary_key.columns)
+        assert size <= KEY_BYTES_MAX, f"{table.name}: {size}"
+
+
+def test_the_move_of_a_checkpoint_is_fenced_by_epoch_number_and_transaction() -> None:
+    text = said(ingestion_sql_writing._MOVE, DIALECTS["mssql"])
+    where = text.partition("WHERE")[2]
+    assert "OUTPUT SYSDATETIMEOFFSET()" in text
+    for column in ("Namespace", "Topic", "ConsumerGroup", "PartitionID"):
+        assert f"[{column}] = " in where
+    for column in ("Epoch", "SequenceNumber", "TransactionID"):
+        assert f"[{column}] = " in where
+
+
+class Spoken:
+    """What the stores say while they do all that they can, beside what is built for each call."""
+
+    def __init__(self) -> None:
+        self.statements: dict[str, Any] = {}
+
+    def note(self, _connection: Any, statement: Any, many: Any, one: Any, _options: Any) -> None:
+        if not isinstance(statement, ClauseElement) or isinstance(statement, DDLElement):
+            return
+        names = list(one or (many[0] if many else ()))
+        compiled = statement.compile(dialect=AZURE_SQL, column_keys=names or None)
+        self.statements.setdefault(str(compiled), compiled)
+
+
+@pytest.fixture
+async def spoken() -> Spoken:
+    """One commit of each kind of row, and every question."""
+    sql, found = Sql("sqlite://", metadata), Spoken()
+    listen(sql.engine, "before_execute", found.note)
+    stream = new_stream()
+    store = SqlIngestionStore(sql)
+    await store.commit(
+        stream,
+        await store.load(stream),
+        commit(None, 4, [effect(stream, 1, 2, "v")], [letter(2), letter(3)], [gap(4, 4)]),
+    )
+    saved = await store.load(stream)
+    await store.commit(stream, saved, commit(saved.checkpoint, 5))
+    await store.sent(stream, await store.outbox(stream, 10))
+    for stored in await store.dead_letters(stream, 1, 10):
+        await store.dead_letter(stream, stored.letter.sequence)
+    first, second = await store.dead_letters(stream, None, 10)
+    await store.redrive(first, effect(stream, 2))
+    await store.remove(second)
+    await store.gaps(stream, 1, 10)
+    await store.streams()
+    owners = SqlOwnershipStore(sql, "ns", "hub", "$Default")
+    mine = await owners.write(Claim("0", "a", 1, None, "free"))
+    await owners.write(Claim("0", "a", 1, mine.version, "renewed"))
+    await owners.owners()
+    breakers = SqlBreakerStore(sql, "hub")
+    seen = await breakers.replace(await breakers.load(), Breaker())
+    await breakers.replace(seen, Breaker(epoch=1))
+    for failures in (1, 2):
+        await breakers.put_tally(Tally(A_TIME, "i1", 5, failures))
+    await breakers.tallies(A_TIME)
+    rows, group = SqlPartitionRows(sql), Group("ns", "hub", "$Default")
+    row = await rows.write(group, PartitionRow("0", "a", 1, 1))
+    await rows.write(group, row)
+    await rows.row(group, "0")
+    await rows.rows(group)
+    await sql.close()
+    return found
+
+
+async def test_azure_sql_is_told_nothing_that_only_others_know(spoken: Spoken) -> None:
+    assert len(spoken.statements) >= 20
+    foreign = re.compile(r"ON CONFLICT|RETURNING|LIMIT|FOR UPDATE|strftime|clock_timestamp|\"|:b_")
+    for each, compiled in spoken.statements.items():
+        assert not foreign.search(each), each
+        values = each.count("?") + each.count("[POSTCOMPILE_")
+        assert values == len(compiled.positiontup), each
+        if each.startswith(("UPDATE", "DELETE")):
+            assert " WHERE " in each.replace("\n", " ")
+        if "OUTPUT" in each:
+            assert re.search(r"OUTPUT (inserted\.\[\w+\]|SYSDATETIMEOFFSET\(\))", each), each
+    limited = [each for each in spoken.statements if "SELECT TOP" in each]
+    assert len(limited) >= 4
+    assert all("ORDER BY" in each for each in limited), "the first rows of what order?"
+
+
+async def test_rows_with_a_time_of_azure_sql_are_compared_to_the_microsecond(
+    spoken: Spoken,
+) -> None:
+    kind = UtcTime().dialect_impl(AZURE_SQL)
+    assert kind.compile(AZURE_SQL) == "DATETIMEOFFSET"
+    bind = kind.bind_processor(AZURE_SQL)
+    assert bind is not None
+    assert bind(A_TIME) == "2026-03-01 13:00:00.123457+00:00", "as text, for the driver drops zones"
+    (ending,) = [each for each in spoken.statements if "DELETE FROM [EventHubDeadLetter]" in each]
+    assert "[FailedAt] = ?" in ending
+
+
+@pytest.mark.parametrize("table", [effects, outbox], ids=str)
+def test_what_is_said_past_the_compiler_has_its_values_in_the_order_of_its_columns(
+    table: Table,
+) -> None:
+    connection, stream = Mock(dialect=AZURE_SQL), new_stream()
+    names = list(ingestion_sql_writing.names_of(stream))
+    given = [column for column in table.c if column.server_default is None]
+    keys = [column.key for column in given]
+    assert keys[: len(names)] == names
+    own = tuple(f"<{key}>" for key in keys[len(names) :])
+    ingestion_sql_writing._insert_plain(connection, table, stream, [own, own])
+    ((said_to_it, values),) = [call.args for call in connection.exec_driver_sql.call_args_list]
+    columns, _, places = said_to_it.partition(" VALUES ")
+    assert re.findall(r"\[(\w+)\]", columns)[1:] == [column.name for column in given]
+    assert places == f"({', '.join('?' * len(keys))})"
+    assert values == [(*ingestion_sql_writing.names_of(stream).values(), *own)] * 2
+    assert all(not isinstance(column.type, UtcTime) for column in given), "bound by the compiler"
+
+
+def test_readers_of_azure_sql_begin_no_transaction_and_writers_fence_by_one_statement() -> None:
+    """READ COMMITTED is enough: the update that moves a row looks at it under its own lock."""
+    assert "AUTOCOMMIT" in AZURE_SQL.get_isolation_level_values(None)  # type: ignore[arg-type]
+    for name in ("_MOVE", "_UPDATE", "_REPLACE"):
+        guarded = [each for key, each in STATEMENTS.items() if key.endswith(name)]
+        assert guarded
+        assert all("SELECT" not in said(each, AZURE_SQL) for each in guarded)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said_by_it", "passes"),
+    [
+        (DatabaseError, "('40001', '[40001] deadlocked, chosen as the victim (1205)')", True),
+        (OperationalError, "('08S01', '[08S01] Communication link failure (0)')", True),
+        (
+            ProgrammingError,
+            "('42000', '[42000] Database is not currently available. (40613)')",
+            True,
+        ),
+        (ProgrammingError, "('42000', '[42000] Incorrect syntax near 4. (102)')", False),
+        (IntegrityError, "('23000', '[23000] Violation of PRIMARY KEY constraint (2627)')", False),
+    ],
+)
+def test_what_azure_sql_gets_over_is_tried_again(
+    kind: type[DBAPIError], said_by_it: str, passes: bool
+) -> None:
+    error = kind("COMMIT", None, Exception(said_by_it))
+    with pytest.raises(StoreUnavailable if passes else kind), store_errors("mssql"):
+        raise error
+
+
+def _bytes(kind: object) -> int:
+    length = getattr(kind, "length", None)
+    if length is None:
+        return 10
+    return int(length) * (2 if "Unicode" in type(kind).__name__ else 1)
+
+
+async def test_the_queries_of_the_operations_page_are_answered() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    queries = re.findall(r"`(SELECT [^`]*)`", page)
+    assert len(queries) == 6
+    sql = Sql("sqlite://", metadata)
+    for query in queries:
+        await sql.read(lambda c, query=query: c.execute(text(query)).all())  # type: ignore[misc]
+    await sql.close()
+
+
+def test_a_driver_that_is_missing_is_named() -> None:
+    with pytest.raises(ModuleNotFoundError, match="mysql needs the package MySQLdb"):
+        Sql("mysql://host/database", metadata)

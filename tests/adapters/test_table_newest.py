@@ -1,0 +1,61 @@
+"""The last keys of a range that can be read from its start only: found, by few requests."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import pytest
+
+from shared.adapters.tables.newest import PAGE, newest_keys
+
+
+class Range:
+    """Keys of numbers, and what was asked of them."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = sorted(set(numbers))
+        self.requests = 0
+        self.read = 0
+
+    async def keys(self, start: int, end: int | None, most: int) -> list[str]:
+        self.requests += 1
+        first = bisect_left(self.numbers, start)
+        last = len(self.numbers) if end is None else bisect_left(self.numbers, end)
+        found = self.numbers[first:last][:most]
+        self.read += len(found)
+        return [f"dead|{number:019d}" for number in found]
+
+
+def made(seed: int) -> tuple[list[int], int]:
+    """Crowds and stragglers somewhere below the last number."""
+    rng = random.Random(seed)
+    last = 10 ** rng.randint(1, 12)
+    numbers = [rng.randint(0, last) for _ in range(rng.choice([0, 1, 40, 300]))]
+    for _ in range(rng.randint(0, 4)):
+        start, count = rng.randint(0, last), rng.choice([30, 700, 1000, 5000, 40_000])
+        step = rng.choice([1, 1, 2, 100])
+        numbers += [n for n in range(start, start + count * step, step) if n <= last]
+    return numbers, last
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_the_last_keys_are_found_by_a_bounded_number_of_requests(seed: int) -> None:
+    numbers, last = made(seed)
+    kept = Range(numbers)
+    found = await newest_keys(kept.keys, 0, last, 50)
+    assert found == [f"dead|{number:019d}" for number in kept.numbers[-50:]]
+    assert kept.requests <= 30
+    assert kept.read <= kept.requests * PAGE
+
+
+async def test_keys_added_behind_the_last_number_are_found_too() -> None:
+    kept = Range([5, 2001, 2002])
+    assert [int(key[-4:]) for key in await newest_keys(kept.keys, 0, 2000, 2)] == [2001, 2002]
+
+
+async def test_a_million_keys_are_not_read_for_the_last_fifty() -> None:
+    kept = Range(range(1_000_000))
+    assert len(await newest_keys(kept.keys, 0, 999_999, 50)) == 50
+    assert (kept.requests, kept.read) == (2, PAGE)

@@ -1,0 +1,349 @@
+"""The life of an action, field by field: what each step changes, and what it leaves alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from shared.autoscaling import ManualChange, Mode
+from shared.autoscaling.acting.actions import (
+    AS_IT_SHOULD_BE,
+    Reconciliation,
+    Settlement,
+    adopt,
+    changed_by_hand,
+    confirm,
+    confirm_if_observed,
+    defer,
+    enforce,
+    entry,
+    fail,
+    reason_to_ignore,
+    reconcile,
+    reopen,
+    request,
+    settle,
+)
+from shared.autoscaling.model import (
+    ActionStatus,
+    Decision,
+    Desired,
+    EntryKind,
+    LogEntry,
+    Override,
+    ScaleAction,
+    ScalingState,
+)
+from tests.builders import NOW, TIMING, ago, confirmed, desired, resource, sample
+
+ENFORCING = resource(on_manual_change=ManualChange.ENFORCE)
+
+
+def line(kind: EntryKind, reason: str, last: Desired) -> LogEntry:
+    """The log line of an action that was ``last`` when it was written."""
+    return LogEntry(
+        resource_name="plan-1",
+        time=NOW,
+        kind=kind,
+        entry_id=f"{kind}-{last.epoch}-{last.attempts}",
+        reason=reason,
+        current=last.previous,
+        desired=last.target,
+        epoch=last.epoch,
+    )
+
+
+def reconciled(
+    last: Desired, actual: int, found: object = None, override: Override | None = None
+) -> Reconciliation:
+    state = ScalingState(desired=last, override=override)
+    return reconcile(found or resource(), state, actual, NOW, TIMING)  # type: ignore[arg-type]
+
+
+# --- requested ---
+
+
+def test_a_request_is_sent_at_once_and_remembers_the_last_change_and_its_direction() -> None:
+    decision = Decision("plan-1", NOW, 2, 4, "busy", applies=True)
+    last = confirmed(900, target=2, epoch=7, changed_out=False)
+    assert request(decision, last) == Desired(
+        target=4,
+        epoch=8,
+        reason="busy",
+        requested_at=NOW,
+        previous=2,
+        sent_at=NOW,
+        changed_at=ago(900),
+        changed_out=False,
+    )
+
+
+def test_the_first_request_knows_of_no_change() -> None:
+    first = request(Decision("plan-1", NOW, 2, 4, "busy", applies=True), None)
+    assert (first.epoch, first.changed_at, first.changed_out) == (1, None, None)
+
+
+# --- confirmed, deferred, failed ---
+
+
+@pytest.mark.parametrize(("target", "out"), [(3, True), (2, False), (1, False)])
+def test_a_confirmation_starts_the_cooldown_of_its_direction_and_clears_the_error(
+    target: int, out: bool
+) -> None:
+    late = desired(target=target, retry_at=ago(-15), attempts=2, last_error="409")
+    assert confirm(late, NOW) == replace(
+        late,
+        status=ActionStatus.CONFIRMED,
+        changed_at=NOW,
+        changed_out=out,
+        retry_at=None,
+        last_error="",
+    )
+
+
+def test_a_deferred_action_stays_pending_with_its_error_and_the_time_of_the_next_try() -> None:
+    last = desired(attempts=1)
+    assert defer(last, NOW, "409", TIMING) == replace(
+        last, retry_at=ago(-30), attempts=2, last_error="409"
+    )
+
+
+def test_a_failed_action_holds_the_rules_back_for_a_while_and_says_why() -> None:
+    last = desired(attempts=1)
+    assert fail(last, NOW, "403", TIMING) == replace(
+        last, status=ActionStatus.FAILED, retry_at=ago(-60), attempts=2, last_error="403"
+    )
+
+
+# --- settled ---
+
+SETTLEMENTS = [
+    Settlement(EntryKind.FAILED, "403"),
+    Settlement(EntryKind.DEFERRED, "409"),
+    Settlement(EntryKind.MANUAL_CHANGE, "set by hand", actual=6),
+    Settlement(EntryKind.CONFIRMED, "capacity changed 2 → 3"),
+]
+
+
+@pytest.mark.parametrize("late", SETTLEMENTS, ids=lambda s: str(s.kind))
+def test_a_late_answer_changes_nothing_about_a_confirmed_action(late: Settlement) -> None:
+    """A doubled message may end in an error after its twin has succeeded."""
+    assert settle(confirmed(5, target=3), late, NOW, TIMING) is None
+
+
+@pytest.mark.parametrize("late", SETTLEMENTS[:3], ids=lambda s: str(s.kind))
+def test_only_a_confirmation_changes_an_action_that_was_given_up(late: Settlement) -> None:
+    given_up = desired(status=ActionStatus.FAILED, retry_at=ago(-60))
+    assert settle(given_up, late, NOW, TIMING) is None
+    assert settle(given_up, SETTLEMENTS[3], NOW, TIMING) == confirm(given_up, NOW)
+
+
+def test_how_a_pending_action_ended_is_kept_with_time_reason_and_wait() -> None:
+    last = desired()
+    failed, deferred, by_hand, done = SETTLEMENTS
+    assert settle(last, failed, NOW, TIMING) == fail(last, NOW, "403", TIMING)
+    assert settle(last, deferred, NOW, TIMING) == defer(last, NOW, "409", TIMING)
+    assert settle(last, by_hand, NOW, TIMING) == adopt(last, 6, NOW)
+    assert settle(last, done, NOW, TIMING) == confirm(last, NOW)
+    throttled = Settlement(EntryKind.DEFERRED, "429", retry_after_seconds=90)
+    assert settle(last, throttled, NOW, TIMING) == defer(last, NOW, "429", TIMING, 90)
+
+
+# --- changed by hand ---
+
+
+@pytest.mark.parametrize(("actual", "out"), [(6, True), (1, False)])
+def test_an_adopted_capacity_is_confirmed_now_in_its_direction(actual: int, out: bool) -> None:
+    assert adopt(confirmed(900, target=3, epoch=7), actual, NOW) == Desired(
+        target=actual,
+        epoch=8,
+        reason=f"capacity was changed by hand from 3 to {actual}: adopted",
+        requested_at=NOW,
+        previous=3,
+        status=ActionStatus.CONFIRMED,
+        changed_at=NOW,
+        changed_out=out,
+        changed_by_hand=True,
+    )
+
+
+def test_what_a_person_set_to_the_same_capacity_is_no_scale_out() -> None:
+    assert adopt(confirmed(900, target=3), 3, NOW).changed_out is False
+
+
+def test_an_enforced_capacity_is_ordered_now_and_the_cooldown_runs_on() -> None:
+    assert enforce(confirmed(900, target=3, epoch=7, changed_out=True), 6, NOW) == Desired(
+        target=3,
+        epoch=8,
+        reason="capacity was changed by hand from 3 to 6: set back to 3",
+        requested_at=NOW,
+        previous=6,
+        sent_at=NOW,
+        changed_at=ago(900),
+        changed_out=True,
+    )
+
+
+def test_a_manual_change_is_adopted_or_set_back_with_its_line_in_the_log() -> None:
+    last = confirmed(900, target=3, epoch=7)
+    adopted, back = adopt(last, 6, NOW), enforce(last, 6, NOW)
+    kind = EntryKind.MANUAL_CHANGE
+    assert reconciled(last, 6) == Reconciliation(adopted, None, line(kind, adopted.reason, adopted))
+    action = ScaleAction("plan-1", 3, 8, back.reason, NOW)
+    found = Reconciliation(back, action, line(kind, back.reason, back))
+    assert reconciled(last, 6, ENFORCING) == found
+
+
+def test_a_pending_order_is_sent_again_before_a_manual_change_is_set_back() -> None:
+    """The order is absolute: carried out, it ends the manual change too. No second epoch."""
+    found = reconciled(desired(sent_at=ago(60)), 6, ENFORCING)
+    assert found.entry is not None
+    assert found.entry.kind is EntryKind.RESENT
+    assert found.action is not None
+    assert (found.action.target, found.action.epoch) == (3, 7)
+    assert reconciled(desired(sent_at=ago(59)), 6, ENFORCING) == AS_IT_SHOULD_BE
+
+
+def test_whose_change_it_was_is_known_until_the_apps_own_next_one() -> None:
+    by_hand = adopt(confirmed(900, target=3), 6, ago(60))
+    ordered = request(Decision("plan-1", NOW, 6, 4, "idle", applies=True), by_hand)
+    assert by_hand.changed_by_hand
+    assert ordered.changed_by_hand
+    assert fail(ordered, NOW, "403", TIMING).changed_by_hand
+    assert enforce(by_hand, 9, NOW).changed_by_hand
+    assert not confirm(ordered, NOW).changed_by_hand
+    assert confirm(reopen(by_hand, 3, NOW), NOW).changed_by_hand
+
+
+# --- reopened ---
+
+
+def test_a_confirmed_capacity_that_a_late_change_may_have_undone_is_pending_from_now_on() -> None:
+    last = confirmed(900, target=3, previous=2)
+    assert reopen(last, 4, NOW) == replace(
+        last,
+        status=ActionStatus.PENDING,
+        previous=4,
+        superseded=(4,),
+        requested_at=NOW,
+        retry_at=NOW,
+        last_error="a late change may have undone it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("last", "capacity"),
+    [
+        (confirmed(900, target=3), 3),
+        (desired(target=3), 2),
+        (desired(target=3, status=ActionStatus.FAILED), 2),
+        (desired(target=3), 3),
+    ],
+)
+def test_a_late_change_to_the_same_capacity_or_of_what_is_open_reopens_nothing(
+    last: Desired, capacity: int
+) -> None:
+    assert reopen(last, capacity, NOW) is last
+
+
+@pytest.mark.parametrize("status", [ActionStatus.PENDING, ActionStatus.FAILED])
+def test_a_late_change_of_the_app_beside_an_open_action_is_not_taken_for_a_persons(
+    status: ActionStatus,
+) -> None:
+    """Epoch 5, long confirmed by a twin, arrives a second time while epoch 7 is under way."""
+    last = desired(previous=2, target=3, superseded=(4,), status=status)
+    late = reopen(last, 5, NOW)
+    assert late == replace(last, superseded=(4, 5))
+    assert not changed_by_hand(late, 5)
+    assert reconciled(late, 5).entry is None
+    assert reopen(late, 5, NOW) is late
+
+
+def test_a_reopened_action_has_a_whole_deadline_before_it_and_is_sent_at_once() -> None:
+    again = reopen(confirmed(900, target=3, epoch=7), 2, NOW)
+    found = reconciled(again, 2)
+    assert found.entry is not None
+    assert found.entry.kind is EntryKind.RESENT
+    assert found.action is not None
+    assert (found.action.target, found.action.epoch) == (3, 7)
+
+
+def test_a_capacity_seen_before_an_action_was_reopened_does_not_confirm_it() -> None:
+    again = ScalingState(desired=reopen(confirmed(900, target=3), 2, ago(10)))
+    assert confirm_if_observed(again, sample(3, seconds_ago=11)) is again
+    seen = confirm_if_observed(again, sample(3, seconds_ago=9)).desired
+    assert seen is not None
+    assert seen.status is ActionStatus.CONFIRMED
+
+
+def test_a_capacity_seen_in_the_very_second_of_the_order_does_not_confirm_it() -> None:
+    """The server's clock shows whole seconds: it may have been read before."""
+    ordered = ScalingState(desired=desired(requested_at=NOW))
+    assert confirm_if_observed(ordered, sample(3)) is ordered
+
+
+def test_a_decision_beside_a_reopened_action_knows_the_late_change_for_the_apps_own() -> None:
+    """Its capacity is an old sample's: only the reopened action knows what the plan has now."""
+    again = reopen(confirmed(900, target=5), 4, ago(60))
+    newest = request(Decision("plan-1", NOW, 5, 6, "busy", applies=True), again)
+    assert not any(changed_by_hand(newest, capacity) for capacity in (4, 5, 6))
+
+
+# --- ignored, and reconciled, by the mode in force ---
+
+
+@pytest.mark.parametrize(("expires_at", "ignored"), [(ago(-1), True), (NOW, False)])
+def test_an_override_stops_actions_until_it_expires(expires_at: datetime, ignored: bool) -> None:
+    paused = Override(Mode.PAUSED, expires_at=expires_at)
+    state = ScalingState(desired=desired(sent_at=ago(600)), override=paused)
+    action = ScaleAction("plan-1", 3, 7, "why", ago(30))
+    assert (reason_to_ignore(resource(), state, action, NOW) is not None) is ignored
+    found = reconcile(resource(), state, 2, NOW, TIMING)
+    assert (found == AS_IT_SHOULD_BE) is ignored
+
+
+# --- reconciled ---
+
+
+@pytest.mark.parametrize("last", [desired(), desired(status=ActionStatus.FAILED)])
+def test_a_capacity_that_is_reached_is_confirmed_now_with_its_line_in_the_log(
+    last: Desired,
+) -> None:
+    done = confirm(last, NOW)
+    told = line(EntryKind.CONFIRMED, "capacity is 3, as epoch 7 asked for", done)
+    assert reconciled(last, 3) == Reconciliation(done, None, told)
+
+
+@pytest.mark.parametrize(("error", "said"), [("", "no confirmation"), ("409", "409")])
+def test_an_action_past_its_deadline_is_given_up_for_its_last_error(error: str, said: str) -> None:
+    last = desired(requested_at=ago(601), attempts=3, last_error=error)
+    failed = fail(last, NOW, said, TIMING)
+    told = line(EntryKind.FAILED, f"epoch 7 given up after 600 s: {said}", failed)
+    assert reconciled(last, 2) == Reconciliation(failed, None, told)
+
+
+def test_an_action_is_not_given_up_at_its_very_deadline() -> None:
+    found = reconciled(desired(requested_at=ago(600), sent_at=ago(600)), 2)
+    assert found.entry is not None
+    assert found.entry.kind is EntryKind.RESENT
+
+
+@pytest.mark.parametrize(("error", "said"), [("", "no answer"), ("409", "409")])
+def test_an_action_is_sent_again_once_for_each_wait_with_its_line_in_the_log(
+    error: str, said: str
+) -> None:
+    last = desired(sent_at=ago(600), retry_at=NOW, attempts=2, last_error=error)
+    again = replace(last, sent_at=NOW, retry_at=None)
+    action = ScaleAction("plan-1", 3, 7, last.reason, last.requested_at)
+    told = line(EntryKind.RESENT, f"epoch 7 not confirmed ({said}): sent again", again)
+    assert reconciled(last, 2) == Reconciliation(again, action, told)
+    assert reconciled(again, 2) == AS_IT_SHOULD_BE
+
+
+def test_the_log_line_of_an_action_names_what_it_is_about() -> None:
+    last = desired(attempts=2)
+    told = line(EntryKind.DEFERRED, "409", last)
+    assert entry(resource(), last, EntryKind.DEFERRED, NOW, "409") == told
+    assert told.entry_id == "deferred-7-2"

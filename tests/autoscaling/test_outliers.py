@@ -1,0 +1,171 @@
+"""Learning survives measurements that are far off, and what they have left behind."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.outliers import OUTLIERS, steps_until_learned
+from shared.adapters.tables.scaling_rows import state_of, state_row
+from shared.autoscaling.learning.dead_time_and_throughput import (
+    best_rate,
+    known_service,
+    learned_rate,
+)
+from shared.autoscaling.learning.outliers import (
+    JUDGED_MIN,
+    RECENT_MAX,
+    Pair,
+    believable,
+    contradicted,
+    with_recent,
+)
+from shared.autoscaling.learning.throughput import rate_of
+from shared.autoscaling.model import Learned, Lessons, Service, Work
+from tests.builders import NOW
+
+STEPS_MAX = 10
+SOUND = Work(NOW, 5, 600.0, 15.0, 72_000.0, 1800.0, 45.0)
+"""Five intervals of 40 items in each of three busy minutes."""
+
+
+@pytest.mark.parametrize("name", OUTLIERS)
+def test_one_outlier_ends_no_learning(name: str) -> None:
+    known, right = steps_until_learned(OUTLIERS[name].reported)
+    assert 0 < known <= STEPS_MAX
+    assert right <= STEPS_MAX
+
+
+def test_sums_that_an_outlier_has_spoilt_already_are_dropped_once_three_others_are_known() -> None:
+    for spoilt in (replace(SOUND, done=1e12), replace(SOUND, done=math.nan), replace(SOUND)):
+        work = replace(spoilt, recent=((120.0, 3.0), (118.0, 3.0), (122.0, 3.0)))
+        found = rate_of(work)
+        assert found is None or found[0] == pytest.approx(40, rel=0.02)
+    kept = rate_of(replace(SOUND, recent=((120.0, 3.0),) * 3))
+    assert kept is not None
+    assert kept[0] == pytest.approx(40)
+
+
+def test_a_change_of_capacity_with_an_outlier_does_not_count_either() -> None:
+    good = ((-40.0, 1.0), (-82.0, 2.0), (-39.0, 1.0), (-41.0, 1.0))
+    calm = Lessons(recent=good)
+    wild = Lessons(recent=(good[0], (-1e12, 1.0), *good[1:]))
+    spoilt = Lessons(9, 9.0, -1e13, 1e25, good)
+    for out in (wild, spoilt):
+        found = learned_rate(Learned(out=out, into=calm))
+        assert found is not None
+        assert found.confident
+        assert found.value == pytest.approx(40, rel=0.05)
+
+
+# --- what can be believed ---------------------------------------------------------------------
+
+pairs = st.lists(
+    st.tuples(st.floats(-1e3, 1e3).filter(lambda x: x == 0 or abs(x) > 1e-3), st.floats(0.1, 100)),
+    max_size=RECENT_MAX,
+)
+
+
+@given(pairs)
+def test_most_of_what_was_observed_is_believed(recent: list[Pair]) -> None:
+    nonzero = [pair for pair in recent if pair[0]]
+    believed = [pair for pair in believable(recent) if pair[0]]
+    assert 2 * len(believed) >= len(nonzero)
+    assert [pair for pair in recent if not pair[0]] == [p for p in believable(recent) if not p[0]]
+
+
+@given(st.integers(0, 1000), st.floats(0, 0.3), st.integers(JUDGED_MIN, RECENT_MAX))
+def test_ordinary_noise_is_believed(seed: int, noise: float, count: int) -> None:
+    chance = random.Random(seed)
+    recent = [(120 * min(max(chance.gauss(1, noise), 0.2), 1.8), 3.0) for _ in range(count)]
+    assert len(believable(recent)) >= count - 1
+
+
+def test_bursts_and_idle_intervals_are_believed() -> None:
+    bursts = [(0.0, 3.0)] * 4 + [(500.0, 3.0)] + [(0.0, 3.0)] * 4 + [(520.0, 3.0), (480.0, 3.0)]
+    assert believable(bursts) == bursts
+
+
+def test_a_new_rate_is_believed_once_half_of_the_recent_intervals_show_it() -> None:
+    recent: tuple[Pair, ...] = ((40.0, 1.0),) * RECENT_MAX
+    for _ in range(RECENT_MAX // 2 + 1):
+        recent, _ = with_recent(recent, (400.0, 1.0))
+    assert (400.0, 1.0) in believable(recent)
+    assert contradicted(40_000.0, 1.0, recent)
+    assert not contradicted(40.0, 1.0, recent)
+
+
+def test_as_many_are_kept_as_are_judged_and_the_others_become_sums_if_they_are_believed() -> None:
+    recent: tuple[Pair, ...] = ()
+    older: list[Pair] = []
+    for number in range(40):
+        pair = (1e9, 1.0) if number == 5 else (40.0, 1.0)
+        recent, leaving = with_recent(recent, pair)
+        older += leaving
+    assert len(recent) == RECENT_MAX
+    assert older == [(40.0, 1.0)] * (40 - RECENT_MAX - 1)
+
+
+# --- what is read back ------------------------------------------------------------------------
+
+LEARNED = Learned(7, Lessons(3, 4.0, -80.5, 1600.25), Lessons(1.98, 2), 2, 3.5, SOUND)
+
+
+def read_back(**changes: Any) -> Learned:
+    row = {**state_row("plan-1", "learned", LEARNED), **changes}
+    return state_of([row])[0].learned
+
+
+def test_what_was_learned_is_read_back() -> None:
+    kept = replace(LEARNED, work=replace(SOUND, recent=((120.0, 3.0),)))
+    assert state_of([state_row("plan-1", "learned", kept)])[0].learned == kept
+
+
+@pytest.mark.parametrize("wrong", ["Infinity", "-Infinity", "NaN", '"5"', "null", "true", "[]"])
+def test_sums_that_are_no_finite_numbers_are_learned_anew_and_the_rest_stands(wrong: str) -> None:
+    text = json.dumps({**json.loads(state_row("", "learned", LEARNED)["work"]), "done": 0})
+    spoilt = text.replace('"done": 0', f'"done": {wrong}')
+    assert read_back(work=spoilt) == replace(LEARNED, work=Work(NOW))
+    assert read_back(dead_time_minutes=math.inf) == replace(
+        LEARNED, dead_times=0, dead_time_minutes=0
+    )
+
+
+def test_a_row_of_a_version_that_knew_no_recent_observations_is_read() -> None:
+    row = state_row("plan-1", "learned", LEARNED)
+    assert "recent" not in row["work"] + row["out"] + row["into"]
+    del row["recent"]
+    assert state_of([row])[0].learned == LEARNED
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=8,
+)
+cells = st.one_of(
+    json_values.map(json.dumps), st.text(max_size=9), st.integers(), st.floats(), st.none()
+)
+FIELDS = ("out", "into", "work", "recent", "epoch", "dead_times", "dead_time_minutes")
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), cells))
+def test_whatever_stands_in_the_row_it_is_read_and_can_be_reckoned_with(
+    changes: dict[str, Any],
+) -> None:
+    learned = read_back(**changes)
+    rate = known_service(Service(), learned).rate_per_instance_minute
+    assert rate is None or 0 < rate < math.inf
+    assert state_of([state_row("plan-1", "learned", learned)])[0].learned == learned
+
+
+def test_a_rate_beyond_all_numbers_is_not_believed() -> None:
+    lessons = Lessons(5, 1e-300, -1e10, 1e10)
+    assert best_rate(Learned(out=lessons, into=lessons)) is None

@@ -1,0 +1,382 @@
+"""Several policies as one, conditions, and what holds for every policy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shared.autoscaling import (
+    BacklogTarget,
+    CapacityThresholds,
+    Goal,
+    Observation,
+    Policy,
+    Recommendation,
+    Service,
+    TargetTracking,
+    Threshold,
+    ValuePerInstance,
+    policies,
+)
+from shared.autoscaling.deciding.decide import decide
+from shared.autoscaling.model import CAPACITY_METRIC, History, ScalingState, WeekProfile, Window
+from shared.autoscaling.policies import (
+    WORKDAYS,
+    Condition,
+    Profile,
+    Rule,
+    Schedule,
+    SeasonalFloor,
+    SlackAwareDrain,
+    StablePanic,
+    all_of,
+    any_of,
+    every,
+    fallback,
+    highest,
+    scale_in_only_if,
+    scale_out_only_if,
+)
+from tests.autoscaling.test_policies import direction, seeing
+from tests.builders import NOW, SOURCE, desired, history, resource, sample
+
+COMBINATORS = {"any_of": any_of, "all_of": all_of, "highest": highest}
+
+
+def wants(capacity: int, **more: Any) -> Policy:
+    return lambda _: Recommendation(capacity, f"wants {capacity}", **more)
+
+
+def broken(_: Observation) -> Recommendation:
+    raise ValueError("oops")
+
+
+# --- combinations; the present capacity is 4 ---
+
+
+@pytest.mark.parametrize(
+    ("wishes", "any_wants", "all_want", "highest_wants"),
+    [
+        ([4], 4, 4, 4),
+        ([6], 6, 6, 6),
+        ([2], 2, 2, 2),
+        ([6, 5], 6, 5, 6),
+        ([6, 4], 6, 4, 6),
+        ([6, 2], 6, 4, 6),
+        ([4, 2], 4, 4, 4),
+        ([1, 3], 3, 3, 3),
+        ([1, 3, 2], 3, 3, 3),
+        ([7, 3, 5], 7, 4, 7),
+    ],
+)
+def test_what_becomes_of_several_wishes(
+    wishes: list[int], any_wants: int, all_want: int, highest_wants: int
+) -> None:
+    members = [wants(wish) for wish in wishes]
+    seen = seeing([], 4)
+    assert any_of(*members)(seen).capacity == any_wants
+    assert all_of(*members)(seen).capacity == all_want
+    assert highest(*members)(seen).capacity == highest_wants
+
+
+@pytest.mark.parametrize(
+    ("kind", "wishes", "wanted"),
+    [
+        ("any_of", [6, None], 6),
+        ("any_of", [2, None], 4),
+        ("all_of", [6, None], 4),
+        ("all_of", [2, None], 4),
+        ("highest", [6, None], 6),
+        ("highest", [2, None], 4),
+        ("highest", [None, None], 4),
+    ],
+)
+def test_a_member_that_fails_counts_as_stay_and_hides_no_other(
+    kind: str, wishes: list[int | None], wanted: int
+) -> None:
+    members = [broken if wish is None else wants(wish) for wish in wishes]
+    wish = COMBINATORS[kind](*members)(seeing([], 4))
+    assert wish.capacity == wanted
+    assert "ValueError: oops" in wish.candidates[1].reason
+    assert len(wish.candidates) == 2
+
+
+@pytest.mark.parametrize("candidates", [None, [1], (1,)])
+def test_nonsense_among_a_members_candidates_is_its_error(candidates: Any) -> None:
+    members = (wants(9, candidates=candidates), wants(5))
+    wish = highest(*members)(seeing([], 4))
+    assert [c.rule for c in wish.candidates] == ["error", "rule"]
+    assert wish.capacity == 5
+
+
+def test_candidates_are_flattened_in_order() -> None:
+    wish = highest(any_of(wants(1), wants(2)), wants(3))(seeing([], 4))
+    assert [c.capacity for c in wish.candidates] == [2, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", COMBINATORS)
+def test_a_combination_is_paced_where_what_it_follows_is(kind: str) -> None:
+    paced, hasty = wants(7, paced=True), wants(6)
+    wish = COMBINATORS[kind](paced, hasty)(seeing([], 4))
+    assert wish.paced is (wish.capacity == 7)
+    assert not COMBINATORS[kind](wants(4, paced=True), hasty, wants(2))(seeing([], 4)).paced
+
+
+def test_members_speak_through_their_combination() -> None:
+    both = highest(
+        any_of(Threshold("a", 1, 2), TargetTracking("cpu", 50)), ValuePerInstance("a", 0)
+    )
+    assert both.metric_names == ("a", "cpu")
+    assert both.utilisation_names == ("cpu",)
+    assert both.problems() == [
+        "highest[0]: any_of[0]: lower = 2: must be below upper = 1",
+        "highest[1]: target_per_instance = 0: must be above 0",
+    ]
+    assert highest().problems() == ["highest(): at least one policy is needed"]
+    assert any_of(None).problems() == [  # type: ignore[arg-type]
+        "any_of[0] = None: must be callable with an Observation"
+    ]
+    assert highest()(seeing([], 4)).capacity == 4
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=5), st.integers(1, 20))
+def test_the_highest_is_no_lower_than_any_and_all_goes_no_further(
+    wishes: list[int], capacity: int
+) -> None:
+    members = [wants(wish) for wish in wishes]
+    seen = seeing([], capacity)
+    assert highest(*members)(seen).capacity == max(wishes)
+    both = all_of(*members)(seen).capacity
+    either = any_of(*members)(seen).capacity
+    assert both in (capacity, *wishes)
+    assert abs(both - capacity) <= min(abs(wish - capacity) for wish in wishes)
+    assert either in (capacity, max(wishes))
+    assert either >= both or min(wishes) > capacity
+
+
+LOW_A, LOW_B = Threshold("a", 100, 10), Threshold("b", 100, 10)
+
+
+@pytest.mark.parametrize(
+    ("policy", "a", "b", "told"),
+    [
+        (any_of(LOW_A, LOW_B), 60, 60, "would have scaled out at mean a > 100"),
+        (any_of(LOW_A, LOW_B), 20, 5, "would have scaled in at maximum a < 10"),
+        (any_of(LOW_A, LOW_B), 20, 20, ""),
+        (any_of(LOW_A, LOW_B), 200, 20, "would have stayed at mean a ≤ 100"),
+        (any_of(LOW_A, LOW_B), 200, 200, ""),
+        (all_of(LOW_A, LOW_B), 200, 80, "would have scaled out at mean b > 100"),
+        (highest(LOW_A, LOW_B), 5, 5, "would have stayed at maximum a ≥ 10"),
+    ],
+)
+def test_a_combination_tells_only_what_turns_it(
+    policy: Policy, a: float, b: float, told: str
+) -> None:
+    assert policy(seeing({"a": [a] * 5, "b": [b] * 5}, 4)).counterfactual == told
+
+
+# --- fallback ---
+
+
+def test_another_rule_acts_until_the_first_knows_enough() -> None:
+    policy = fallback(BacklogTarget("backlog"), Threshold("backlog", 100, 10))
+    learned = policy(seeing([200] * 5, 4))
+    assert (learned.capacity, learned.rule) == (5, "backlog_target")
+    wish = policy(seeing([900] * 5, 4, service=Service()))
+    assert (wish.capacity, wish.rule) == (5, "threshold")
+    assert "the rate of an instance is not known" in wish.reason
+    assert fallback(broken, wants(7))(seeing([], 4)).capacity == 7
+    assert policy.metric_names == ("backlog",)
+    assert policy.problems() == []
+    assert fallback(wants(1), ValuePerInstance("a", 0)).problems() == [
+        "fallback.otherwise: target_per_instance = 0: must be above 0"
+    ]
+
+
+# --- conditions ---
+
+EMPTY = every("backlog", "retries")
+
+
+@pytest.mark.parametrize(
+    ("backlog", "retries", "wanted", "said"),
+    [
+        ([0], [0], 2, "wants 2"),
+        ([0], [0.5, 0], 2, "wants 2"),
+        ([0], [1, 0], 4, "maximum retries 1 ≥ 1"),
+        ([7], [0], 4, "maximum backlog 7 ≥ 1"),
+        ([0], [], 4, "no samples of retries"),
+    ],
+)
+def test_in_only_if_every_queue_is_empty(
+    backlog: list[float], retries: list[float], wanted: int, said: str
+) -> None:
+    seen = seeing({"backlog": backlog, "retries": retries}, 4)
+    wish = scale_in_only_if(wants(2), EMPTY)(seen)
+    assert wish.capacity == wanted
+    assert said in wish.reason
+    assert scale_in_only_if(wants(6), EMPTY)(seen).capacity == 6
+    assert scale_out_only_if(wants(6), EMPTY)(seen).capacity == (6 if wanted == 2 else 4)
+    assert scale_out_only_if(wants(2), EMPTY)(seen).capacity == 2
+
+
+def test_a_condition_is_any_predicate() -> None:
+    quiet = Condition("it is Sunday", lambda seen: seen.now.weekday() == 6)
+    busy = Condition("it is Monday", lambda seen: seen.now.weekday() == 0)
+    assert scale_in_only_if(wants(2), quiet)(seeing([], 4)).capacity == 2
+    wish = scale_in_only_if(wants(2), busy)(seeing([], 4))
+    assert wish.capacity == 4
+    assert "no scale-in, only if it is Monday: not so" in wish.reason
+    assert wish.counterfactual == "would have scaled in with it is Monday"
+    assert wish.candidates[0].capacity == 2
+
+
+def test_a_condition_that_fails_is_not_true() -> None:
+    def odd(seen: Observation) -> bool:
+        raise KeyError("backlog")
+
+    wish = scale_out_only_if(wants(9), odd)(seeing([], 4))
+    assert wish.capacity == 4
+    assert "only if odd: raised KeyError: 'backlog'" in wish.reason
+
+
+def test_conditions_are_checked_and_their_metrics_declared() -> None:
+    policy = scale_in_only_if(TargetTracking("cpu", 50), EMPTY)
+    assert policy.metric_names == ("cpu", "backlog", "retries")
+    assert policy.utilisation_names == ("cpu",)
+    assert policy.problems() == []
+    wrong = scale_in_only_if(Threshold("a", 1, 2), every("", below="x"))  # type: ignore[arg-type]
+    assert wrong.problems() == [
+        "policy: lower = 2: must be below upper = 1",
+        "condition: metric = '': must be a name",
+        "condition: below = 'x': must be a number",
+    ]
+    assert every().problems() == ["every(): at least one metric is needed"]
+    assert scale_in_only_if(wants(1), None).problems() == [  # type: ignore[arg-type]
+        "condition = None: must be callable with an Observation"
+    ]
+    assert Condition("", len).problems() == ["name = '': must be a name"]  # type: ignore[arg-type]
+
+
+def test_a_turning_point_that_the_condition_would_undo_is_not_told() -> None:
+    low = Threshold("backlog", 100, 10)
+    seen = seeing({"backlog": [20] * 5, "retries": [5]}, 4)
+    assert "scaled in" in low(seen).counterfactual
+    assert scale_in_only_if(low, every("retries"))(seen).counterfactual == ""
+
+
+# --- every policy ---
+
+BUSY = Profile("busy", 2, 8, StablePanic("backlog", 10))
+POLICIES: list[Any] = [
+    Threshold("backlog", 100, 10),
+    CapacityThresholds("backlog", ((1, 50, 0), (4, 200, 40))),
+    ValuePerInstance("backlog", 1e-3, "latest"),
+    BacklogTarget("backlog"),
+    SlackAwareDrain("backlog"),
+    TargetTracking("backlog", 50, reporting_metric="other"),
+    StablePanic("backlog", 10),
+    Schedule((Rule(BUSY, WORKDAYS, time(8), time(18)),), Profile("rest", 1, 3)),
+    SeasonalFloor(BacklogTarget("backlog")),
+    any_of(Threshold("backlog", 100, 10), BacklogTarget("other")),
+    all_of(Threshold("backlog", 100, 10), Threshold("other", 100, 10)),
+    highest(StablePanic("other", 5), broken),
+    fallback(SlackAwareDrain("backlog"), Threshold("backlog", 100, 10)),
+    scale_in_only_if(ValuePerInstance("backlog", 5), every("other")),
+    scale_out_only_if(ValuePerInstance("backlog", 5), lambda seen: seen.metrics["x"] is None),
+]
+
+VALUES = st.lists(
+    st.floats(0, allow_nan=False, allow_infinity=False) | st.floats(0, 1000), max_size=9
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(
+    backlog=VALUES,
+    other=VALUES,
+    read=st.booleans(),
+    capacity=st.integers(1, 100),
+    goal=st.floats(0, 1440),
+    rate=st.none() | st.floats(1e-6, 1e9),
+    dead_time=st.none() | st.floats(0, 120),
+    ordered=st.none() | st.integers(1, 100),
+    load=st.none() | st.floats(0, 1e9),
+)
+def test_no_policy_ever_raises_and_each_says_why(
+    *,
+    backlog: Sequence[float],
+    other: Sequence[float],
+    read: bool,
+    capacity: int,
+    goal: float,
+    rate: float | None,
+    dead_time: float | None,
+    ordered: int | None,
+    load: float | None,
+) -> None:
+    seen = seeing(
+        {"backlog": backlog, "other": other} if read else {"backlog": (), "other": ()},
+        capacity,
+        goal=Goal(goal),
+        service=Service(rate, dead_time),
+        pending=None if ordered is None else desired(target=ordered),
+        profile=None if load is None else WeekProfile((load,) * 168),
+    )
+    for policy in POLICIES:
+        wish = policy(seen)
+        assert type(wish.capacity) is int
+        assert wish.capacity >= 0 or isinstance(policy, Threshold | CapacityThresholds)
+        assert wish.reason
+        assert wish.rule
+        for value in wish.evidence.values():
+            assert value is None or isinstance(value, float | int | str | bool)
+        if "error" in (wish.rule, *[c.rule for c in wish.candidates]):
+            assert "oops" in str(wish)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: type(p).__name__)
+def test_every_policy_can_be_declared_and_decides(policy: Any) -> None:
+    assert policy.problems() == []
+    known = {
+        CAPACITY_METRIC: History((sample(4),)),
+        "backlog": history([500.0] * 6, 30),
+        "other": history([3.0] * 6, 30),
+    }
+    declared = resource(policy=policy, metrics={"backlog": SOURCE, "other": SOURCE})
+    decision = decide(declared, ScalingState(known), NOW)
+    assert decision.current == 4
+    assert len(decision.reason) > 10
+
+
+def test_a_mean_of_utilisations_is_projected_for_a_combination_too() -> None:
+    """Four at 30 % want three; three would then have 40 %, within the tolerance of 50 %."""
+    policy = highest(TargetTracking("backlog", 40), wants(1))
+    seen = seeing([25.0], 4)
+    assert direction(policy, seen) == -1
+    shares = replace(seen, capacity=3, metrics={"backlog": Window((sample(25 * 4 / 3),))})
+    assert direction(policy, shares) == 0
+
+
+RULES = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+
+
+def test_the_rules_page_shows_every_policy_and_each_example_is_sound() -> None:
+    names: dict[str, Any] = {}
+    exec("from shared.autoscaling import *", names)
+    for block in re.findall(r"```python\n(.*?)```", RULES, re.DOTALL):
+        exec(block, names)
+    shown = [*names["policies"], names["schedule"], highest(names["by_hour"], names["relative"])]
+    for policy in shown:
+        assert policy.problems() == []
+        assert policy(seeing([120.0] * 24, 4)).reason
+    for name in sorted(set(policies.__all__) - {"WEEKEND", "QueueAge"}):
+        assert f"{name}(" in RULES or name == "WORKDAYS", name

@@ -1,0 +1,364 @@
+"""Schedule and SeasonalFloor: the policies that know the time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.autoscaling import (
+    BacklogTarget,
+    Limits,
+    Observation,
+    Recommendation,
+    Service,
+    TargetTracking,
+    Threshold,
+)
+from shared.autoscaling.model import WeekProfile
+from shared.autoscaling.policies import (
+    WEEKEND,
+    WORKDAYS,
+    Profile,
+    Rule,
+    Schedule,
+    SeasonalFloor,
+)
+from shared.autoscaling.policies.schedule import instant
+from tests.autoscaling.test_policies import seeing
+
+ZURICH = ZoneInfo("Europe/Zurich")
+DAY, NIGHT = Profile("day", 4), Profile("night", 1, 2)
+REST = Profile("rest")
+
+
+def at(text: str, zone: ZoneInfo = ZURICH, fold: int = 0) -> datetime:
+    """A wall time in Zurich as an instant."""
+    return datetime.fromisoformat(text).replace(tzinfo=zone, fold=fold).astimezone(UTC)
+
+
+def wants(capacity: int) -> Any:
+    return lambda _: Recommendation(capacity, f"wants {capacity}")
+
+
+OFFICE = Rule(DAY, WORKDAYS, time(8), time(18))
+OVERNIGHT = Rule(NIGHT, ("Fri",), time(22), time(6))
+FEAST = Rule(Profile("feast"), dates=(date(2026, 3, 4), (date(2026, 12, 24), date(2026, 12, 26))))
+WEEK = Schedule((FEAST, OFFICE, OVERNIGHT), REST, time_zone="Europe/Zurich")
+
+
+@pytest.mark.parametrize(
+    ("now", "profile", "until"),
+    [
+        ("2026-03-02T07:59:59", "rest", "2026-03-02T08:00"),  # a Monday
+        ("2026-03-02T08:00", "day", "2026-03-02T18:00"),
+        ("2026-03-02T17:59:59", "day", "2026-03-02T18:00"),
+        ("2026-03-02T18:00", "rest", "2026-03-03T08:00"),
+        ("2026-03-06T23:00", "night", "2026-03-07T06:00"),  # Friday, over midnight
+        ("2026-03-07T05:59", "night", "2026-03-07T06:00"),
+        ("2026-03-07T06:00", "rest", "2026-03-09T08:00"),
+        ("2026-03-07T23:00", "rest", "2026-03-09T08:00"),  # Saturday night is none
+        ("2026-03-03T19:00", "rest", "2026-03-04T00:00"),
+        ("2026-03-04T12:00", "feast", "2026-03-05T00:00"),  # before the office hours
+        ("2026-12-24T00:00", "feast", "2026-12-27T00:00"),
+        ("2026-12-26T23:59", "feast", "2026-12-27T00:00"),
+    ],
+)
+def test_the_first_rule_that_holds_names_the_profile(now: str, profile: str, until: str) -> None:
+    assert WEEK.active(at(now)).name == profile
+    assert WEEK.until(at(now)) == at(until)
+
+
+def test_without_rules_the_default_holds() -> None:
+    schedule = Schedule((), REST)
+    assert schedule.until(at("2026-03-02T12:00")) is None
+    wish = schedule(seeing([], 3))
+    assert (wish.capacity, wish.evidence["profile"]) == (3, "rest")
+    assert "profile rest for more than a week" in wish.reason
+
+
+@pytest.mark.parametrize(
+    ("now", "holds"),
+    [
+        ("2026-03-29T00:29:00+00:00", False),  # 01:29, clocks go forward at 01:00 UTC
+        ("2026-03-29T00:59:59+00:00", False),  # 01:59:59; 02:30 is in the gap: from its end
+        ("2026-03-29T01:00:00+00:00", True),  # 03:00
+        ("2026-03-29T01:29:59+00:00", True),  # 03:29:59
+        ("2026-03-29T01:30:00+00:00", False),  # 03:30
+        ("2026-10-25T00:29:59+00:00", False),  # 02:29:59, clocks go back at 01:00 UTC
+        ("2026-10-25T00:30:00+00:00", True),  # 02:30 for the first time
+        ("2026-10-25T01:15:00+00:00", True),  # 02:15 for the second time: no hole
+        ("2026-10-25T02:29:59+00:00", True),  # 03:29:59
+        ("2026-10-25T02:30:00+00:00", False),
+    ],
+)
+def test_profiles_go_by_the_wall_clock_when_it_is_changed(now: str, holds: bool) -> None:
+    rule = Rule(DAY, start=time(2, 30), end=time(3, 30))
+    assert rule.holds(datetime.fromisoformat(now), "Europe/Zurich") is holds
+
+
+@pytest.mark.parametrize("day", ["2026-03-28", "2026-03-29", "2026-10-24", "2026-10-25"])
+def test_office_hours_are_those_of_the_wall_on_the_days_of_a_change(day: str) -> None:
+    daily = Schedule((Rule(DAY, start=time(8), end=time(18)),), REST, time_zone="Europe/Zurich")
+    assert daily.active(at(f"{day}T07:59")) == REST
+    assert daily.active(at(f"{day}T08:00")) == DAY
+    assert daily.until(at(f"{day}T08:00")) == at(f"{day}T18:00")
+
+
+@pytest.mark.parametrize("night", ["2026-03-28T12:00", "2026-10-24T12:00"])
+@pytest.mark.parametrize("turn", [time(1, 59), time(2), time(2, 30), time(2, 59), time(3)])
+def test_rules_that_meet_leave_no_hole_and_do_not_overlap(night: str, turn: time) -> None:
+    before = Rule(NIGHT, start=time(12), end=turn)
+    after = Rule(DAY, start=turn, end=time(12))
+    for quarter in range(4 * 24):
+        now = at(night) + timedelta(minutes=15 * quarter)
+        assert before.holds(now, "Europe/Zurich") is not after.holds(now, "Europe/Zurich"), now
+
+
+@given(
+    days=st.integers(0, 400),
+    clock=st.times(),
+    zone=st.sampled_from(
+        ["UTC", "Europe/Zurich", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]
+    ),
+)
+def test_an_instant_is_the_first_at_which_the_wall_shows_the_time(
+    days: int, clock: time, zone: str
+) -> None:
+    day = date(2026, 1, 1) + timedelta(days)
+    clock = clock.replace(microsecond=0, fold=0)
+    wall, found = datetime.combine(day, clock), instant(day, clock, zone)
+
+    def shown(when: datetime) -> datetime:
+        return when.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+
+    assert shown(found) >= wall
+    assert shown(found - timedelta(seconds=1)) < wall
+
+
+def test_a_rule_may_have_a_time_zone_of_its_own() -> None:
+    tokyo = Rule(DAY, start=time(9), end=time(17), time_zone="Asia/Tokyo")
+    schedule = Schedule((tokyo,), REST, time_zone="Europe/Zurich")
+    assert schedule.active(datetime(2026, 3, 2, 0, 0, tzinfo=UTC)) == DAY
+    assert schedule.active(datetime(2026, 3, 2, 8, 0, tzinfo=UTC)) == REST
+
+
+@pytest.mark.parametrize(
+    ("profile", "wish", "wanted", "said"),
+    [
+        (Profile("p", 4), 2, 4, "minimum 4 instead of 2"),
+        (Profile("p", 1, 3), 9, 3, "maximum 3 instead of 9"),
+        (Profile("p", 2, 8), 5, 5, "wants 5"),
+        (Profile("p", 2, 8, wants(6)), 5, 6, "wants 6"),
+    ],
+)
+def test_the_profiles_limits_hold_for_the_policys_wish(
+    profile: Profile, wish: int, wanted: int, said: str
+) -> None:
+    got = Schedule((), profile, wants(wish))(seeing([], 5))
+    assert got.capacity == wanted
+    assert said in got.reason
+    assert got.candidates[0].capacity in (wish, 6)
+
+
+def test_the_policy_sees_the_profiles_limits() -> None:
+    seen: list[Limits] = []
+
+    def look(observation: Observation) -> Recommendation:
+        seen.append(observation.limits)
+        return Recommendation(observation.capacity, "looking")
+
+    Schedule((), Profile("p", 2, 50), look)(seeing([], 5, limits=Limits(1, 30)))
+    Schedule((), Profile("p", 50), look)(seeing([], 5, limits=Limits(1, 30)))
+    assert seen == [Limits(2, 30), Limits(30, 30)]
+
+
+def test_the_wish_says_which_profile_and_until_when() -> None:
+    schedule = replace(WEEK, policy=wants(5))
+    wish = schedule(seeing([], 5, now=at("2026-03-06T23:00")))
+    assert wish.reason.startswith("profile night until Sat 06:00 Europe/Zurich, maximum 2")
+
+
+def test_a_failing_policy_still_has_the_profiles_limits() -> None:
+    def broken(_: Observation) -> Recommendation:
+        raise ValueError("oops")
+
+    wish = Schedule((), DAY, broken)(seeing([], 2))
+    assert wish.capacity == 4
+    assert "ValueError: oops" in wish.reason
+
+
+def test_a_schedule_speaks_for_its_members() -> None:
+    busy = Profile("busy", policy=TargetTracking("cpu", 50))
+    schedule = Schedule((Rule(busy, WEEKEND),), REST, Threshold("backlog", 100, 10))
+    assert schedule.metric_names == ("cpu", "backlog")
+    assert schedule.utilisation_names == ("cpu",)
+    assert schedule.problems() == []
+
+
+def test_a_turning_point_that_the_profile_would_undo_is_not_told() -> None:
+    low = Threshold("backlog", 100, 10)
+    near_low = seeing([20] * 5, 4)
+    assert "scaled in" in Schedule((), Profile("p", 3), low)(near_low).counterfactual
+    assert Schedule((), Profile("p", 4), low)(near_low).counterfactual == ""
+
+
+@pytest.mark.parametrize(
+    ("schedule", "problem"),
+    [
+        (Schedule((), Profile("", 1)), "default: name = '': must be a name"),
+        (
+            Schedule((), Profile("p", 0)),
+            "default: minimum = 0: must be a whole number of at least 1",
+        ),
+        (Schedule((), Profile("p", 3, 2)), "default: maximum = 2: must be at least minimum = 3"),
+        (
+            Schedule((), Profile("p", policy=Threshold("b", 1, 2))),
+            "default: policy: lower = 2: must be below upper = 1",
+        ),
+        (
+            Schedule((Rule(Profile("p", 0)),), REST),
+            "rules[0].profile 'p': minimum = 0: must be a whole number of at least 1",
+        ),
+        (Schedule((), None), "default = None: must be a Profile"),  # type: ignore[arg-type]
+        (Schedule((None,), REST), "rules[0] = None: must be a Rule"),  # type: ignore[arg-type]
+        (
+            Schedule((Rule(REST, ("Mo",)),), REST),
+            "rules[0].weekdays: 'Mo' must be one of Mon, Tue, Wed, Thu, Fri, Sat, Sun",
+        ),
+        (
+            Schedule((Rule(REST, start="8:00"),), REST),  # type: ignore[arg-type]
+            "rules[0].start = '8:00': must be a time of day without time zone",
+        ),
+        (
+            Schedule((Rule(REST, dates=("2026-12-24",)),), REST),  # type: ignore[arg-type]
+            "rules[0].dates: '2026-12-24' must be a date, or first and last date",
+        ),
+        (
+            Schedule((Rule(REST, dates=((date(2026, 2, 1), date(2026, 1, 1)),)),), REST),
+            "rules[0].dates: (datetime.date(2026, 2, 1), datetime.date(2026, 1, 1)) must be a "
+            "date, or first and last date",
+        ),
+        (
+            Schedule((), REST, time_zone="Mars/Phobos"),
+            "time_zone = 'Mars/Phobos': must be the name of a time zone such as Europe/Zurich",
+        ),
+        (
+            Schedule((Rule(REST, time_zone=5),), REST),  # type: ignore[arg-type]
+            "rules[0].time_zone = 5: must be the name of a time zone such as Europe/Zurich",
+        ),
+        (Schedule((), REST, 5), "policy = 5: must be callable with an Observation"),  # type: ignore[arg-type]
+    ],
+)
+def test_parameters_of_a_schedule_are_checked(schedule: Schedule, problem: str) -> None:
+    assert schedule.problems() == [problem]
+
+
+# --- SeasonalFloor: 10 items each and minute; NOW is a Sunday, 12:00 UTC ---
+
+
+def week(loads: dict[int, float], zone: str = "UTC") -> WeekProfile:
+    return WeekProfile(tuple(loads.get(hour, 0) for hour in range(168)), zone)
+
+
+SUNDAY_NOON = 6 * 24 + 12
+
+
+@pytest.mark.parametrize(
+    ("floor", "loads", "zone", "wanted"),
+    [
+        (SeasonalFloor(wants(2)), {SUNDAY_NOON: 55}, "UTC", 6),
+        (SeasonalFloor(wants(9)), {SUNDAY_NOON: 55}, "UTC", 9),
+        (SeasonalFloor(wants(2), headroom=1.2), {SUNDAY_NOON: 55}, "UTC", 7),
+        (SeasonalFloor(wants(2)), {SUNDAY_NOON + 1: 55}, "UTC", 2),
+        (SeasonalFloor(wants(2), lead_minutes=59), {SUNDAY_NOON + 1: 55}, "UTC", 2),
+        (SeasonalFloor(wants(2), lead_minutes=60), {SUNDAY_NOON + 1: 55}, "UTC", 6),
+        (SeasonalFloor(wants(2), lead_minutes=60), {SUNDAY_NOON: 55}, "UTC", 6),  # still needed
+        (SeasonalFloor(wants(2), lead_minutes=130), {SUNDAY_NOON + 1: 55}, "UTC", 6),
+        (SeasonalFloor(wants(2)), {SUNDAY_NOON + 1: 55}, "Europe/Zurich", 6),
+        (SeasonalFloor(wants(2), lead_minutes=720), {0: 55}, "UTC", 6),  # Monday comes next
+        (SeasonalFloor(wants(2), rate_per_instance_minute=5), {SUNDAY_NOON: 55}, "UTC", 11),
+    ],
+)
+def test_the_floor_is_what_the_expected_load_needs(
+    floor: SeasonalFloor, loads: dict[int, float], zone: str, wanted: int
+) -> None:
+    wish = floor(seeing([], 2, profile=week(loads, zone)))
+    assert wish.capacity == wanted, wish.reason
+
+
+def test_the_floor_comes_a_dead_time_early() -> None:
+    early = seeing([], 2, profile=week({SUNDAY_NOON + 1: 55}), service=Service(10, 60))
+    assert SeasonalFloor(wants(2))(early).capacity == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"profile": None}, "no profile of the week yet"),
+        ({"service": Service()}, "the rate of an instance is not known"),
+        ({"profile": WeekProfile((1.0,))}, "1 hours instead of 168"),
+        ({"profile": week({}, "Mars/Phobos")}, "unusable"),
+        ({"profile": WeekProfile((), absent="two days old")}, "no profile of the week: two days"),
+        ({"profile": WeekProfile((None,) * 168)}, "no floor: the profile of the week has no week"),
+    ],
+)
+def test_without_a_forecast_the_wish_stands(changes: dict[str, Any], said: str) -> None:
+    seen = seeing([], 4, **{"profile": week({SUNDAY_NOON: 999}), **changes})
+    wish = SeasonalFloor(wants(3))(seen)
+    assert wish.capacity == 3
+    assert said in wish.reason
+
+
+def test_the_floor_says_from_how_many_weeks_it_is_and_goes_by_the_hours_that_are_known() -> None:
+    loads = tuple([55.0 if hour == SUNDAY_NOON + 1 else None for hour in range(168)])
+    profile = WeekProfile(loads, weeks=(3,) * 168)
+    wish = SeasonalFloor(wants(2), lead_minutes=60)(seeing([], 2, profile=profile))
+    assert wish.capacity == 6
+    assert "floor 6 for 55 expected a minute from 3 weeks" in wish.reason
+    assert wish.evidence["weeks"] == 3
+
+
+@given(
+    load=st.floats(0, 1e9),
+    inner=st.integers(0, 50),
+    headroom=st.floats(0.1, 10),
+    rate=st.none() | st.floats(1e-3, 1e6),
+    lead=st.none() | st.floats(0, 1440),
+)
+def test_the_floor_never_lowers(
+    load: float, inner: int, headroom: float, rate: float | None, lead: float | None
+) -> None:
+    policy = SeasonalFloor(wants(inner), headroom, lead)
+    profile = WeekProfile((load,) * 168)
+    assert policy(seeing([], 4, profile=profile, service=Service(rate))).capacity >= inner
+
+
+def test_the_floors_turning_point() -> None:
+    seen = seeing([], 4, profile=week({SUNDAY_NOON: 55}))
+    told = SeasonalFloor(wants(4))(seen).counterfactual
+    assert told == "would have stayed at expected load ≤ 40"
+    held = seeing([], 6, profile=week({SUNDAY_NOON: 55}))
+    told = SeasonalFloor(wants(4))(held).counterfactual
+    assert told == "would have scaled in at expected load ≤ 50"
+    quiet = seeing([10] * 5, 6, profile=week({SUNDAY_NOON: 55}))
+    assert SeasonalFloor(Threshold("backlog", 100, 9))(quiet).counterfactual == ""
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        (SeasonalFloor(None), "policy = None: must be callable with an Observation"),  # type: ignore[arg-type]
+        (SeasonalFloor(BacklogTarget("b", share=0)), "policy: share = 0: must be above 0"),
+        (SeasonalFloor(wants(1), headroom=0), "headroom = 0: must be above 0"),
+        (SeasonalFloor(wants(1), lead_minutes=-1), "lead_minutes = -1: must be at least 0"),
+        (SeasonalFloor(wants(1), lead_minutes=9999), "lead_minutes = 9999: must be at most 1440"),
+    ],
+)
+def test_parameters_of_the_floor_are_checked(policy: SeasonalFloor, problem: str) -> None:
+    assert policy.problems() == [problem]

@@ -1,0 +1,175 @@
+"""The rate of a busy instance, from what is finished while there is always work."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.autoscaling import Guards, HubMetric, Missing, Recommendation, Service
+from shared.autoscaling.deciding.decide import decide
+from shared.autoscaling.deciding.validation import problems
+from shared.autoscaling.learning.dead_time_and_throughput import best_rate, known_service
+from shared.autoscaling.learning.throughput import Counted, rate_of, with_finished
+from shared.autoscaling.model import (
+    CAPACITY_METRIC,
+    Learned,
+    Lessons,
+    Metric,
+    MetricValue,
+    ScalingState,
+    Work,
+)
+from shared.autoscaling.transition import advance
+from tests.builders import NOW, SOURCE, metric, resource, state
+
+MINUTE = timedelta(minutes=1)
+RATE = 40.0
+
+
+def at(minute: float, value: float) -> MetricValue:
+    return MetricValue(NOW + MINUTE * minute, value)
+
+
+def series(*values: float) -> list[MetricValue]:
+    return [at(minute, value) for minute, value in enumerate(values)]
+
+
+def taught(
+    finished: list[MetricValue],
+    backlog: list[MetricValue],
+    capacities: list[MetricValue],
+    *,
+    incoming: bool = False,
+) -> tuple[float, float] | None:
+    return rate_of(with_finished(Work(), Counted(finished, incoming), backlog, capacities))
+
+
+def test_what_busy_instances_finish_is_their_rate() -> None:
+    found = taught(series(*[120.0] * 8), series(*[500.0] * 8), [at(-9, 3), at(8, 3)])
+    assert found is not None
+    assert found[0] == pytest.approx(RATE)
+    assert found[1] == pytest.approx(0, abs=1e-4)
+
+
+def test_what_comes_less_what_is_left_over_is_as_good() -> None:
+    backlog = series(500, 530, 480, 600, 610, 700)
+    incoming = series(0, 150, 70, 240, 130, 210)
+    found = taught(incoming, backlog, [at(-9, 3), at(6, 3)], incoming=True)
+    assert found is not None
+    assert found[0] == pytest.approx(RATE)
+
+
+def test_an_interval_with_an_empty_queue_teaches_nothing() -> None:
+    backlog = series(*[500.0] * 4, 0.0, *[500.0] * 4)
+    finished = series(*[120.0] * 4, 7.0, 9.0, *[120.0] * 3)
+    found = taught(finished, backlog, [at(-9, 3), at(9, 3)])
+    assert found is not None
+    assert found[0] == pytest.approx(RATE)
+
+
+def test_no_interval_that_is_near_a_change_teaches() -> None:
+    """The new instances are said to be there at 3, and begin to work somewhat later."""
+    finished = series(0, *[120.0] * 3, 121.0, 130.0, *[240.0] * 8)
+    capacities = [at(-9, 3), at(2, 3), at(3, 6), at(14, 6)]
+    found = taught(finished, series(*[500.0] * 14), capacities)
+    assert found is not None
+    assert found[0] == pytest.approx(RATE)
+
+
+def test_an_interval_that_lacks_a_sample_does_not_underrate() -> None:
+    finished = [sample for i, sample in enumerate(series(*[120.0] * 12)) if i not in (4, 7, 8)]
+    found = taught(finished, series(*[500.0] * 12), [at(-9, 3), at(12, 3)])
+    assert found is not None
+    assert found[0] == pytest.approx(RATE)
+
+
+def test_each_interval_teaches_once_and_only_when_it_is_over_for_all_metrics() -> None:
+    counted, capacities = Counted(series(*[120.0] * 6)), [at(-9, 3), at(6, 3)]
+    backlog = series(*[500.0] * 6)
+    early = with_finished(Work(), counted, backlog[:4], capacities)
+    whole = with_finished(early, counted, backlog, capacities)
+    assert len(early.recent) == 3
+    assert early.until == backlog[3].time
+    assert whole == with_finished(Work(), counted, backlog, capacities)
+    assert with_finished(whole, counted, backlog, capacities) is whole
+
+
+def test_three_intervals_are_needed() -> None:
+    backlog, capacities = series(*[500.0] * 4), [at(-9, 3), at(6, 3)]
+    assert taught(series(*[120.0] * 3), backlog, capacities) is None
+    assert taught(series(*[120.0] * 4), backlog, capacities) is not None
+
+
+@given(st.integers(0, 10_000), st.floats(0.05, 0.5))
+def test_the_stated_error_covers_what_chance_does(seed: int, noise: float) -> None:
+    chance = random.Random(seed)
+    finished = series(*[120.0 * max(0.0, chance.gauss(1, noise)) for _ in range(60)])
+    found = taught(finished, series(*[500.0] * 60), [at(-9, 3), at(60, 3)])
+    assert found is not None
+    assert abs(found[0] - RATE) <= 6 * found[1]
+    assert found[1] < RATE * noise / 2
+
+
+def test_a_noisy_count_is_not_believed_and_the_changes_decide() -> None:
+    wild = Work(intervals=10, done=400, busy=10, done_done=90_000, done_busy=400, busy_busy=10)
+    assert best_rate(Learned(work=wild)) is None
+    lessons = Lessons(5, 5.0, -5 * RATE, 5 * RATE**2)
+    assert best_rate(Learned(work=wild, out=lessons, into=lessons)) is not None
+    steady = Work(intervals=10, done=500, busy=10, done_done=25_000, done_busy=500, busy_busy=10)
+    found = best_rate(Learned(work=steady, out=lessons, into=lessons))
+    assert found is not None
+    assert found.value == 50
+
+
+COUNTING = resource(
+    metrics={"backlog": SOURCE, "finished": HubMetric()},
+    service=Service(completed_metric="finished"),
+    history_seconds=1800,
+)
+
+
+def test_a_count_teaches_and_decides_nothing() -> None:
+    held = state([50.0] * 10, 2)
+    step = advance(COUNTING, held, metric(120, name="finished"), NOW)
+    assert step.decision is None
+    assert step.state.histories["finished"].samples
+
+
+def test_a_count_may_be_older_than_the_window() -> None:
+    late = advance(COUNTING, state(), metric(120, 1200, name="finished"), NOW)
+    assert late.outcome == "accepted"
+    assert advance(COUNTING, state(), metric(120, 1200), NOW).outcome == "stale"
+
+
+def test_a_count_that_never_comes_is_no_missing_data() -> None:
+    strict = replace(
+        COUNTING, policy=lambda _: Recommendation(1, "one"), guards=Guards(missing=Missing(180))
+    )
+    assert decide(strict, state([5.0] * 3, 2), NOW).desired == 1
+
+
+def test_a_rate_is_known_within_minutes_of_work() -> None:
+    held, now = ScalingState(), NOW
+    for minute in range(8):
+        now = NOW + MINUTE * minute
+        for name, value in ((CAPACITY_METRIC, 2.0), ("finished", 80.0), ("backlog", 300.0)):
+            held = advance(COUNTING, held, _metric(name, now, value), now).state
+    service = known_service(COUNTING.service, held.learned)
+    assert service.rate_per_instance_minute == pytest.approx(RATE)
+    assert service.completed_metric == "finished"
+
+
+def _metric(name: str, time: datetime, value: float) -> Metric:
+    return Metric("plan-1", name, MetricValue(time, value))
+
+
+def test_a_count_that_is_not_declared_is_named() -> None:
+    (one,) = problems([resource(service=Service(completed_metric="typo"))])
+    assert "service.completed_metric = 'typo': is not one of the resource's metrics" in one
+    both = replace(COUNTING, service=Service(None, None, 0, "finished", "backlog"))
+    assert any("only one of the two" in problem for problem in problems([both]))

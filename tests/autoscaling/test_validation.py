@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from shared.autoscaling import (
+    AppServicePlan,
+    AzureMonitorMetric,
+    Cooldown,
+    Goal,
+    Guards,
+    HubMetric,
+    Limits,
+    Missing,
+    Observation,
+    PlanCapacity,
+    QueueAge,
+    RateLimit,
+    Recommendation,
+    Service,
+    ServiceBusQueue,
+    StorageQueue,
+    Threshold,
+    any_of,
+)
+from shared.autoscaling.deciding.validation import connections, problems
+from tests.builders import SOURCE, plan, resource
+
+WEB_APP = (
+    "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/g"
+    "/providers/Microsoft.Web/serverFarms/my-plan"
+)
+
+
+def test_metrics_that_come_by_themselves_are_sources_too() -> None:
+    pushed = {"backlog": HubMetric(), "cpu": AzureMonitorMetric(WEB_APP.upper(), "CpuPercentage")}
+    assert problems([resource(metrics=pushed)]) == []
+
+
+async def waits(seen: object) -> None:
+    """What a rule may not be."""
+
+
+def test_a_rule_that_would_have_to_be_waited_for_is_refused() -> None:
+    (problem,) = problems([resource(policy=waits)])
+    assert "must be a plain function, not an async one" in problem
+
+
+def test_a_good_declaration_has_no_problems() -> None:
+    assert problems([resource(), resource("plan-2")]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": "a/b"}, "name = 'a/b': must match"),
+        ({"name": "!poison"}, "must match"),
+        ({"target": "plan-1"}, "target = 'plan-1': must be an AppServicePlan"),
+        ({"target": AppServicePlan("x", "g", "p")}, "target.subscription_id = 'x': must be a UUID"),
+        (
+            {"target": AppServicePlan(plan().subscription_id, "", "p")},
+            "target.resource_group = '': must be a name",
+        ),
+        ({"limits": Limits(0, 5)}, "limits.minimum = 0: must be at least 1"),
+        ({"limits": Limits(6, 5)}, "limits.maximum = 5: must be at least limits.minimum = 6"),
+        ({"limits": Limits(1, 101)}, "limits.maximum = 101: must be at most 100"),
+        ({"limits": Limits("1", 5)}, "limits.minimum = '1': must be a whole number"),  # type: ignore[arg-type]
+        ({"cooldown": Cooldown(-1, 0)}, "cooldown.scale_out_seconds = -1: must be 0 to 86400"),
+        ({"window_seconds": 0}, "window_seconds = 0: must be 1 to 14400"),
+        ({"mode": "pause"}, "mode = 'pause': must be a Mode"),
+        ({"metrics": {}}, "metrics = {}: a dict of at least one source is needed"),
+        ({"metrics": None}, "metrics = None: a dict of at least one source is needed"),
+        ({"window_seconds": "600"}, "window_seconds = '600': must be a number"),
+        ({"cooldown": 600}, "cooldown = 600: must be Cooldown(…)"),
+        ({"limits": (1, 3)}, "limits = (1, 3): must be Limits(…)"),
+        ({"name": 5}, "name = 5: must match"),
+        ({"goal": Goal(late_penalty=-1)}, "goal.late_penalty = -1: must be 0 to 1e+06"),
+        ({"service": Service(0)}, "service.rate_per_instance_minute = 0: must be 1e-06 to"),
+        ({"metrics": {"backlog": ServiceBusQueue(5)}}, ".queue = 5: must be a name"),  # type: ignore[arg-type]
+        (
+            {"metrics": {"cpu": AzureMonitorMetric("my-plan", "CpuPercentage")}},
+            "metrics['cpu'].resource_id = 'my-plan': must be a resource ID such as",
+        ),
+        ({"metrics": {"cpu": AzureMonitorMetric(WEB_APP, "")}}, "metrics['cpu'].metric = ''"),
+        (
+            {"metrics": {"cpu": AzureMonitorMetric(WEB_APP, "m", "mean")}},  # type: ignore[arg-type]
+            "metrics['cpu'].aggregation = 'mean': must be one of average, total",
+        ),
+        (
+            {"metrics": {"cpu": AzureMonitorMetric(WEB_APP, "m", "total", "1 min")}},
+            "metrics['cpu'].time_grain = '1 min': must be a duration such as 'PT1M'",
+        ),
+        ({"metrics": {"capacity": SOURCE}}, "this name is reserved"),
+        ({"metrics": {"a/b": SOURCE}}, "metrics['a/b']: the name must match"),
+        ({"metrics": {"backlog": "queue"}}, "must be a metric source"),
+        ({"metrics": {"backlog": ServiceBusQueue("")}}, "metrics['backlog'].queue = ''"),
+        (
+            {"metrics": {"backlog": ServiceBusQueue("q", count="all")}},  # type: ignore[arg-type]
+            "metrics['backlog'].count = 'all': must be one of active, dead_letter, scheduled",
+        ),
+        (
+            {"guards": Guards(missing=Missing(then="stop"))},  # type: ignore[arg-type]
+            "guards.missing.then = 'stop': must be 'hold', 'hold_in' or a whole number",
+        ),
+        ({"guards": Guards(breaker_metric="b")}, "metric 'b' is not one of the resource's"),
+        ({"guards": Guards(stabilisation_in_seconds=-1)}, "stabilisation_in_seconds = -1: must"),
+        (
+            {"guards": Guards(rate_limits=(RateLimit("out", 300),))},
+            "guards.rate_limits[0].instances, percent: exactly one of the two must be set",
+        ),
+        (
+            {"guards": Guards(rate_limits=(RateLimit("out", 3600, 1),))},
+            "guards.rate_limits[0].period_seconds = 3600: must be 1 to 1800",
+        ),
+        ({"guards": None}, "guards = None: must be Guards(…)"),
+        ({"policy": None}, "policy = None: must be callable"),
+        ({"policy": Threshold}, "policy = Threshold: is a class; write Threshold(…)"),
+        (
+            {"policy": any_of(cast(Any, Threshold))},
+            "any_of[0] = Threshold: is a class; write Threshold(…)",
+        ),
+        (
+            {"policy": Threshold("other", 100, 10)},
+            "policy.metric = 'other': is not one of the resource's metrics (backlog)",
+        ),
+        (
+            {"policy": Threshold("backlog", 10, 100)},
+            "policy.lower = 100: must be below upper = 10",
+        ),
+        (
+            {"policy": Threshold("backlog", 100, 10, step_in=0)},
+            "policy.step_in = 0: must be a whole number of at least 1",
+        ),
+    ],
+)
+def test_each_problem_names_resource_key_value_and_bound(
+    changes: dict[str, Any], said: str
+) -> None:
+    found = problems([resource(**changes)])
+    assert any(said in problem for problem in found), found
+
+
+def test_all_problems_of_all_resources_are_found_at_once() -> None:
+    bad = resource(limits=Limits(0, 5), policy=Threshold("backlog", 1, 2))
+    assert len(problems([bad, bad, "nonsense"])) == 7
+
+
+@pytest.mark.parametrize("answer", [None, resource(), iter([resource()]), {"plan-1": resource()}])
+def test_an_answer_that_is_no_list_is_named(answer: object) -> None:
+    (said,) = problems(answer)
+    assert "a list of Resource is needed" in said
+
+
+def test_two_resources_may_not_share_one_plan() -> None:
+    (said,) = problems([resource(), resource("other", target=replace(plan(), name="PLAN-1"))])
+    assert "declared 2 times" in said
+
+
+def test_no_resource_at_all_is_a_problem() -> None:
+    assert problems([]) == ["scaling_rules.resources(): declares no resource"]
+
+
+def test_the_connections_that_sources_need() -> None:
+    sources = {
+        "a": SOURCE,
+        "b": StorageQueue("q", connection="Other"),
+        "c": PlanCapacity(plan()),
+    }
+    assert connections([resource(metrics=sources)]) == {
+        (type(SOURCE), "ServiceBusConnection"),
+        (StorageQueue, "Other"),
+    }
+
+
+@pytest.mark.parametrize("wrap", [lambda policy: policy, lambda policy: any_of(policy, policy)])
+def test_an_age_limit_shorter_than_a_planning_step_is_refused(wrap: Any) -> None:
+    planned = wrap(QueueAge("backlog", Threshold("backlog", 100, 10), step_seconds=60))
+    found = problems([resource(policy=planned, goal=Goal(age_limit_minutes=0.5))])
+    assert found
+    assert "goal.age_limit_minutes = 0.5: must be at least the step of 60 s" in found[0]
+    assert "(PlanningStepSeconds) to at most 30" in found[0]
+    assert problems([resource(policy=planned, goal=Goal(age_limit_minutes=1))]) == []
+
+
+def test_a_rule_that_asks_for_a_metric_nobody_declared_is_found_before_it_decides() -> None:
+    def mistyped(seen: Observation) -> Recommendation:
+        waiting = seen.window("backlog").latest
+        if waiting is None or waiting.value < 1000:
+            raise RuntimeError("what else goes wrong is not looked at")
+        return Recommendation(seen.window("finsihed").count, "counting")
+
+    declared = {"backlog": SOURCE, "finished": SOURCE}
+    (problem,) = problems([resource(policy=mistyped, metrics=declared)])
+    assert problem == (
+        "resource 'plan-1': policy: the rule raised UnknownMetric: 'finsihed' is not one of the "
+        "resource's metrics (backlog, finished)"
+    )
+    beside = any_of(Threshold("backlog", 100, 10), mistyped)
+    (problem,) = problems([resource(policy=beside, metrics=declared)])
+    assert "'finsihed' is not one of" in problem

@@ -1,0 +1,122 @@
+"""Events of new blobs: both schemas, the dates in paths, and what belongs into the poison queue."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
+from shared.datasets.arrivals import BlobArrived, decode_arrival
+from shared.datasets.flows import poison, telemetry_arrived
+from shared.datasets.periods import DAY, Period
+from shared.messaging.errors import BadEvent
+from shared.messaging.send import BatchSender
+
+NOW = datetime(2026, 3, 2, 6, tzinfo=UTC)
+PATH = "resourceId=/SUBSCRIPTIONS/1/COMPONENTS/SHOP/y=2026/m=03/d=01/h=23/m=00/PT1H.json"
+SUBJECT = f"/blobServices/default/containers/insights-logs-appevents/blobs/{PATH}"
+CLOUD: dict[str, Any] = {
+    "specversion": "1.0",
+    "type": "Microsoft.Storage.BlobCreated",
+    "source": "/subscriptions/1/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/s",
+    "id": "e-1",
+    "time": "2026-03-02T05:59:58.1234567Z",
+    "subject": SUBJECT,
+    "data": {"api": "PutBlockList", "contentLength": 524288, "url": "https://s/c/b"},
+}
+GRID: dict[str, Any] = {
+    "topic": CLOUD["source"],
+    "subject": SUBJECT,
+    "eventType": "Microsoft.Storage.BlobCreated",
+    "eventTime": "2026-03-02T05:59:58.1234567Z",
+    "id": "e-1",
+    "data": CLOUD["data"],
+    "dataVersion": "",
+    "metadataVersion": "1",
+}
+ARRIVED = BlobArrived(
+    "insights-logs-appevents", PATH, "e-1", datetime(2026, 3, 2, 5, 59, 58, 123456, tzinfo=UTC)
+)
+
+
+@pytest.mark.parametrize("event", [CLOUD, GRID, [GRID]])
+def test_both_schemas_are_read_plain_and_in_base64(event: object) -> None:
+    text = json.dumps(event)
+    assert decode_arrival(text) == ARRIVED
+    assert decode_arrival(base64.b64encode(text.encode()).decode()) == ARRIVED
+
+
+@pytest.mark.parametrize(
+    ("path", "observed_at"),
+    [
+        (PATH, datetime(2026, 3, 1, 23, tzinfo=UTC)),
+        ("app_1/Event/2026-02-27/05/x.blob", datetime(2026, 2, 27, 5, tzinfo=UTC)),
+        ("2026-02-27/x.blob", datetime(2026, 2, 27, tzinfo=UTC)),
+        ("a/y=2026/m=02/d=27/x", datetime(2026, 2, 27, tzinfo=UTC)),
+        ("no/date.json", ARRIVED.time),
+        ("id-12026-02-27/x", ARRIVED.time),
+    ],
+)
+def test_the_path_says_when_telemetry_was_observed(path: str, observed_at: datetime) -> None:
+    assert BlobArrived("c", path, "e", ARRIVED.time).observed_at == observed_at
+
+
+@pytest.mark.parametrize(
+    ("event", "complaint"),
+    [
+        ("not json", "neither JSON"),
+        ("[]", "one JSON object"),
+        (json.dumps([GRID, GRID]), "one JSON object"),
+        ({**CLOUD, "specversion": "0.3"}, "specversion is '0.3'"),
+        ({**CLOUD, "type": "Microsoft.Storage.BlobDeleted"}, "tells of no new blob"),
+        ({**GRID, "eventType": None}, "eventType is None"),
+        ({**GRID, "subject": "/blobServices/default/containers/c"}, "names no blob"),
+        ({**CLOUD, "data": "x"}, "data is 'x'"),
+        ({**CLOUD, "time": "noon"}, "no ISO 8601 time"),
+        ({**GRID, "eventTime": "2026-03-02T05:59:58"}, "with a zone"),
+        ({**GRID, "id": ""}, "id is ''"),
+    ],
+)
+def test_bad_events_say_what_is_wrong(event: object, complaint: str) -> None:
+    with pytest.raises(BadEvent, match=complaint):
+        decode_arrival(event if isinstance(event, str) else json.dumps(event))
+
+
+def test_a_path_with_an_impossible_date_is_bad() -> None:
+    with pytest.raises(BadEvent, match="names no date"):
+        _ = BlobArrived("c", "y=2026/m=02/d=30/x", "e", NOW).observed_at
+
+
+@pytest.mark.parametrize(("now", "late"), [(NOW.replace(hour=0), ""), (NOW, ":late-1")])
+async def test_an_arrival_schedules_one_message_for_each_kind_of_period(
+    now: datetime, late: str
+) -> None:
+    queue = MemoryQueue()
+    sender = BatchSender(MemoryLink(queue), no_sleep, lambda: "never used")
+    periods = [Period(), Period(DAY / 12)]
+    for _ in range(3):
+        await telemetry_arrived.run(ARRIVED, periods, sender, now)
+    assert [message.message_id for message in queue.messages] == [
+        f"insights-logs-appevents:2026-03-01{late}",
+        f"insights-logs-appevents:2026-03-01T22:00Z/PT2H{late}",
+    ]
+
+
+async def test_telemetry_of_days_to_come_is_bad() -> None:
+    sender = BatchSender(MemoryLink(MemoryQueue()), no_sleep, lambda: "never used")
+    ahead = BlobArrived("c", "y=2026/m=03/d=04/x", "e", NOW)
+    with pytest.raises(BadEvent, match="which is to come"):
+        await telemetry_arrived.run(ahead, [Period()], sender, NOW)
+
+
+async def no_sleep(_seconds: float) -> None: ...
+
+
+def test_the_poison_queue_says_what_is_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    assert "neither JSON" in poison.run("not json", "m1")
+    assert poison.run(json.dumps(CLOUD), "m2") == poison.UNEXPLAINED
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]

@@ -1,0 +1,424 @@
+"""One message per data set and period: ids, due times, claims, and the queues that keep it so."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.adapters.memory.claims import MemoryClaims, MemoryQueueReader, RecordingRecompute
+from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
+from shared.datasets.claims import Claim, put_off
+from shared.datasets.entities import QueueFacts, problems
+from shared.datasets.flows import check_queues, process_dataset
+from shared.datasets.flows.check_queues import CheckOnce
+from shared.datasets.periods import DAY, Period
+from shared.datasets.processing import Work, decode_work, schedule_processing
+from shared.messaging.errors import (
+    BadEvent,
+    EntitiesMisconfigured,
+    FactsHidden,
+    LinkFailed,
+    SendingStopped,
+)
+from shared.messaging.model import Message, Order
+from shared.messaging.send import BatchSender
+from shared.messaging.sending import Patience
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+DAILY = Period()
+TWO_HOURLY = Period(2 * HOUR, HOUR / 4, HOUR)
+
+
+@pytest.mark.parametrize(
+    ("period", "now", "message_id", "scheduled_at"),
+    [
+        (DAILY, NOON, "sales:2026-03-01", datetime(2026, 3, 2, 1, tzinfo=UTC)),
+        (DAILY, NOON.replace(hour=0), "sales:2026-03-01", datetime(2026, 3, 2, 1, tzinfo=UTC)),
+        (TWO_HOURLY, NOON, "sales:2026-03-01T12:00Z/PT2H", NOON + 2.25 * HOUR),
+        (Period(2 * DAY), NOON, "sales:2026-02-28/P2D", NOON + 13 * HOUR),
+        (Period(HOUR / 4), NOON, "sales:2026-03-01T12:00Z/PT15M", NOON + 1.25 * HOUR),
+    ],
+)
+def test_ids_and_due_times(
+    period: Period, now: datetime, message_id: str, scheduled_at: datetime
+) -> None:
+    message = schedule_processing("sales", period, now)
+    assert (message.message_id, message.session_id) == (message_id, "sales")
+    assert message.scheduled_at == scheduled_at
+
+
+def test_all_moments_of_a_period_ask_for_the_same_and_the_next_one_for_another() -> None:
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    messages = {schedule_processing("sales", DAILY, start + n * HOUR) for n in range(24)}
+    assert len(messages) == 1
+    assert schedule_processing("sales", DAILY, start + 24 * HOUR) not in messages
+
+
+MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
+"""The end of the day that is observed; it is processed an hour later."""
+
+MINUTE = HOUR / 60
+
+
+@pytest.mark.parametrize(
+    ("after_midnight", "message_id", "due_after_midnight"),
+    [
+        (HOUR - 2 * MINUTE, "sales:2026-03-01", HOUR),
+        (HOUR - MINUTE, "sales:2026-03-01:late-1", 12 * HOUR),  # another clock may be ahead
+        (11 * HOUR, "sales:2026-03-01:late-1", 12 * HOUR),
+        (12 * HOUR, "sales:2026-03-01:late-2", 24 * HOUR),
+        (70 * HOUR, "sales:2026-03-01:late-6", 72 * HOUR),
+    ],
+)
+def test_what_comes_after_the_processing_asks_for_another_one_together_with_others_as_late(
+    after_midnight: timedelta, message_id: str, due_after_midnight: timedelta
+) -> None:
+    message = schedule_processing("sales", DAILY, MIDNIGHT + after_midnight, NOON)
+    assert (message.message_id, message.session_id) == (message_id, "sales")
+    assert message.scheduled_at == MIDNIGHT + due_after_midnight
+    assert isinstance(message.body, bytes)
+    assert decode_work(message.body).message_id == message_id
+
+
+@given(
+    st.sampled_from([DAILY, TWO_HOURLY, Period(delay=20 * HOUR), Period(2 * HOUR)]),
+    st.timedeltas(timedelta(0), timedelta(days=30)),
+)
+def test_a_message_is_always_due_after_the_data_that_ask_for_it_and_within_its_windows(
+    period: Period, after: timedelta
+) -> None:
+    start = period.start(NOON)
+    turn = period.turn(start, start + after)
+    assert start + after < turn.due <= start + max(after, period.length) + period.memory
+    first_turn = turn.late == 0
+    first = start if first_turn else turn.due - period.lateness
+    assert turn.due - first <= period.memory, "the window sees every message of this id"
+    assert period.turn(start, turn.due).late > turn.late
+
+
+def test_the_longest_names_fit_into_an_id() -> None:
+    rarely = Period(timedelta(minutes=288), lateness=MINUTE)
+    message = schedule_processing("x" * 80, rarely, NOON, datetime(1990, 1, 1, tzinfo=UTC))
+    assert message.message_id is not None
+    assert len(message.message_id) <= 128
+
+
+def test_work_is_read_back_from_its_message() -> None:
+    message = schedule_processing("sales", TWO_HOURLY, NOON)
+    assert isinstance(message.body, bytes)
+    work = decode_work(message.body)
+    assert work == Work("sales", "2026-03-01T12:00Z/PT2H", NOON, NOON + 2 * HOUR)
+    assert work.message_id == message.message_id
+
+
+@pytest.mark.parametrize("name", ["", "x" * 81])
+def test_a_data_set_has_a_name_that_fits_into_an_id(name: str) -> None:
+    with pytest.raises(ValueError, match="1 to 80"):
+        schedule_processing(name, DAILY, NOON)
+
+
+@pytest.mark.parametrize(
+    "length", [timedelta(0), 7 * HOUR, 25 * HOUR, timedelta(seconds=90), -24 * HOUR]
+)
+def test_periods_go_into_days_or_days_into_them(length: timedelta) -> None:
+    with pytest.raises(ValueError, match="go into a day"):
+        Period(length)
+
+
+def test_without_any_lateness_nothing_late_could_be_waited_for() -> None:
+    with pytest.raises(ValueError, match="lateness 0:00:00 not below a minute"):
+        Period(lateness=timedelta(0))
+
+
+def test_no_period_outlasts_what_service_bus_remembers() -> None:
+    with pytest.raises(ValueError, match="remembers less than 7 days"):
+        Period(timedelta(days=6), lateness=timedelta(days=1))
+
+
+GOOD_WORK = {
+    "schema_version": 1,
+    "dataset": "sales",
+    "label": "2026-03-01",
+    "start": "2026-03-01T00:00:00Z",
+    "end": "2026-03-02T00:00:00Z",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"schema_version": 2}, "schema_version 1"),
+        ({"dataset": ""}, "dataset is ''"),
+        ({"label": 5}, "label is 5"),
+        ({"start": "yesterday"}, "start is 'yesterday'"),
+        ({"end": "2026-03-02T00:00:00"}, "time with a zone"),
+        ({"end": "2026-03-01T00:00:00Z"}, "before it starts"),
+        ({"late": -1}, "late is -1"),
+        ({"late": True}, "late is True"),
+    ],
+)
+def test_bad_work_says_what_is_wrong(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(BadEvent, match=complaint):
+        decode_work(json.dumps({**GOOD_WORK, **change}))
+    with pytest.raises(BadEvent, match="not JSON"):
+        decode_work("{")
+    with pytest.raises(BadEvent, match="object"):
+        decode_work("[]")
+
+
+class Station:
+    """process_dataset with its twins and a clock."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+        self.claims = MemoryClaims(lambda: self.now)
+        self.queue = MemoryQueue()
+        self.sender = BatchSender(MemoryLink(self.queue), no_sleep, lambda: "never used")
+        self.recompute = RecordingRecompute()
+        self.work = decode_work(json.dumps(GOOD_WORK))
+
+    async def process(self, holder: str) -> bool:
+        return await process_dataset.run(
+            self.work, holder, self.claims, self.recompute, self.sender, HOUR
+        )
+
+
+async def test_a_second_message_for_the_same_period_does_nothing() -> None:
+    station = Station()
+    assert await station.process("1") is True
+    assert await station.process("2") is False
+    assert await station.process("1") is False
+    assert station.recompute.calls == [station.work]
+
+
+async def test_late_data_are_processed_by_a_claim_of_their_own() -> None:
+    station = Station()
+    on_time, late = station.work, replace(station.work, late=1)
+    for station.work in (on_time, late, late, on_time):
+        await station.process(f"{station.work.late}")
+    assert station.recompute.calls == [on_time, late]
+
+
+async def test_a_message_that_failed_before_works_when_it_comes_again() -> None:
+    station = Station()
+
+    class Broken:
+        async def run(self, _work: Work) -> None:
+            raise RuntimeError("no cluster")
+
+    good, station.recompute = station.recompute, Broken()  # type: ignore[assignment]
+    with pytest.raises(RuntimeError):
+        await station.process("1")
+    station.recompute = good
+    assert await station.process("1") is True
+
+
+async def test_who_is_silent_for_longer_than_the_lease_is_relieved() -> None:
+    station = Station()
+    await station.claims.take(station.work, "1")
+    station.now += HOUR
+    assert await station.process("2") is True
+
+
+async def test_a_message_that_meets_a_live_claim_comes_again_when_the_claim_expires() -> None:
+    station = Station()
+    await station.claims.take(station.work, "1")
+    station.now += HOUR / 4
+    assert await station.process("2") is False
+    (later,) = station.queue.messages
+    assert (later.session_id, later.scheduled_at) == ("sales", NOON + HOUR)
+    assert isinstance(later.body, bytes)
+    assert decode_work(later.body) == station.work
+    station.now = NOON + HOUR
+    assert await station.process("3") is True
+
+
+async def test_a_message_that_comes_again_before_it_was_completed_is_replaced_once() -> None:
+    station = Station()
+    await station.claims.take(station.work, "1")
+    for _ in range(3):
+        station.now += MINUTE
+        await station.process("2")
+    assert len(station.queue.messages) == 1
+
+
+async def test_a_replacement_that_comes_too_early_is_replaced_in_its_turn() -> None:
+    """The clocks of the claims and of Service Bus differ."""
+    station = Station()
+    await station.claims.take(station.work, "1")
+    await station.process("2")
+    station.now += HOUR - timedelta(milliseconds=1)
+    await station.process("3")
+    early, later = station.queue.messages
+    assert early.message_id != later.message_id
+    assert later.scheduled_at == station.now + timedelta(seconds=5)
+
+
+def test_a_replacement_waits_for_one_lease_at_the_most() -> None:
+    """A claim written by a clock that was ahead."""
+    work = decode_work(json.dumps(GOOD_WORK))
+    ahead = Claim(work, "1", NOON + 10 * HOUR, seen_at=NOON)
+    assert put_off(ahead, "2", HOUR).scheduled_at == NOON + HOUR
+
+
+def test_the_longest_names_fit_into_the_id_of_a_replacement() -> None:
+    work = Work("x" * 80, "2026-03-01T02:00Z/PT4H48M", NOON, NOON + HOUR, 19_000_000)
+    message_id = put_off(Claim(work, "1", NOON, NOON), str(2**63), HOUR).message_id
+    assert message_id is not None
+    assert len(message_id) <= 128
+
+
+async def test_a_message_whose_replacement_cannot_be_sent_is_not_completed() -> None:
+    station = Station()
+    await station.claims.take(station.work, "1")
+    station.sender.patience = Patience(failures_max=2)
+    station.sender.link = MemoryLink(station.queue, [Fault.DROP_BEFORE] * 2)
+    with pytest.raises(SendingStopped):
+        await station.process("2")
+    assert await station.process("2") is False
+    assert len(station.queue.messages) == 1
+
+
+async def test_ten_observations_of_a_day_make_one_message() -> None:
+    queue = MemoryQueue()
+    for hour in range(10):
+        # Each by a sender of its own, as after a restart.
+        sender = BatchSender(MemoryLink(queue), no_sleep, lambda: "never used")
+        message = schedule_processing("sales", DAILY, NOON.replace(hour=hour + 5))
+        await sender.send([message], Order.KEPT_PER_KEY)
+    assert [message.message_id for message in queue.messages] == ["sales:2026-03-01"]
+
+
+async def no_sleep(_seconds: float) -> None: ...
+
+
+class Window:
+    """A queue that forgets message ids after a while, as Service Bus does."""
+
+    def __init__(self, length: timedelta) -> None:
+        self.length = length
+        self.seen: dict[str, datetime] = {}
+        self.due: list[tuple[datetime, Message]] = []
+
+    def send(self, message: Message, now: datetime) -> None:
+        assert message.message_id is not None
+        first = self.seen.get(message.message_id)
+        if first is None or now - first > self.length:
+            self.seen[message.message_id] = now
+            self.due.append((message.scheduled_at or now, message))
+
+
+@pytest.mark.parametrize(("after", "messages"), [(-HOUR, 1), (HOUR, 2)])
+async def test_within_the_window_one_message_comes_and_after_it_the_claim_stops_the_second(
+    after: timedelta, messages: int
+) -> None:
+    too_short = Window(10 * HOUR)
+    first_at = datetime(2026, 3, 1, tzinfo=UTC)
+    for now in (first_at, first_at + too_short.length + after):
+        too_short.send(schedule_processing("sales", DAILY, now), now)
+    assert len(too_short.due) == messages
+    station = Station()
+    for number, (_, message) in enumerate(too_short.due):
+        assert isinstance(message.body, bytes)
+        station.work = decode_work(message.body)
+        await station.process(str(number))
+    assert len(station.recompute.calls) == 1
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(st.integers(0, 7 * 24 * 60), st.integers(0, 70 * 60)), max_size=60),
+    st.sampled_from([HOUR, 13 * HOUR]),
+)
+async def test_in_a_week_with_late_data_every_period_is_processed_after_its_last_data(
+    arrivals: list[tuple[int, int]], delay: timedelta
+) -> None:
+    """Arrivals are minutes of the week, and by how many minutes the data are late then."""
+    start = datetime(2026, 3, 2, tzinfo=UTC)
+    station = Station()
+    for period in (Period(delay=delay), Period(2 * HOUR, delay)):
+        window, last_data = Window(period.memory + MINUTE), dict[datetime, datetime]()
+        for minute, late in sorted(arrivals):
+            now = start + minute * MINUTE
+            window.send(schedule_processing("sales", period, now, now - late * MINUTE), now)
+            last_data[period.start(now - late * MINUTE)] = now
+        processed = dict[datetime, list[datetime]]()
+        for number, (due, message) in enumerate(sorted(window.due, key=lambda sent: sent[0])):
+            assert isinstance(message.body, bytes)
+            station.work = decode_work(message.body)
+            assert await station.process(str(number)), "no id came twice"
+            processed.setdefault(station.work.start, []).append(due)
+        assert {begin: max(dues) > last_data[begin] for begin, dues in processed.items()} == (
+            dict.fromkeys(last_data, True)
+        )
+        for begin, dues in processed.items():
+            late_for = max(HOUR * 0, last_data[begin] + MINUTE - begin - period.length)
+            assert len(dues) <= 2 + late_for // period.lateness
+
+
+GOOD_IN = QueueFacts("in", 37 * HOUR, requires_session=False, forward_to="Out")
+GOOD_OUT = QueueFacts("out", None, requires_session=True, forward_to=None)
+
+
+def test_good_queues_have_no_problems() -> None:
+    assert list(problems(GOOD_IN, GOOD_OUT, [DAILY, TWO_HOURLY])) == []
+
+
+async def test_all_that_is_wrong_with_the_queues_is_said_at_once() -> None:
+    reader = MemoryQueueReader(
+        {
+            "in": QueueFacts("in", 36 * HOUR, requires_session=True, forward_to=None),
+            "out": QueueFacts("out", None, requires_session=False, forward_to=None),
+        }
+    )
+    with pytest.raises(EntitiesMisconfigured) as wrong:
+        await check_queues.run("in", "out", [DAILY, TWO_HOURLY], reader)
+    said = str(wrong.value)
+    assert len(wrong.value.problems) == 4
+    for part in ("1 day, 12:00:00, must be more", "cannot forward", "nowhere", "twice at once"):
+        assert part in said
+    with pytest.raises(LinkFailed, match="queue none"):
+        await check_queues.run("none", "out", [DAILY], reader)
+
+
+class Guarded(MemoryQueueReader):
+    """Counts who asks, and tells nobody."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.asked = 0
+
+    async def facts(self, queue: str) -> QueueFacts:
+        self.asked += 1
+        raise FactsHidden(f"queue {queue}")
+
+
+async def test_the_check_is_made_until_it_is_passed_and_then_no_more() -> None:
+    queues = {"in": GOOD_IN, "out": GOOD_OUT, "bad": GOOD_OUT}
+    check = CheckOnce("bad", "out", [DAILY], MemoryQueueReader(queues))
+    for _ in range(2):
+        with pytest.raises(EntitiesMisconfigured):
+            await check.run()
+    check.processing = "in"
+    await check.run()
+    check.processing = "bad"
+    await check.run()
+
+
+async def test_who_may_not_ask_is_warned_once(caplog: pytest.LogCaptureFixture) -> None:
+    reader = Guarded()
+    check = CheckOnce("in", "out", [DAILY], reader)
+    await check.run()
+    await check.run()
+    assert (reader.asked, len(caplog.records)) == (1, 1)
+
+
+def test_a_queue_without_duplicate_detection_must_be_made_anew() -> None:
+    queue = QueueFacts("in", None, requires_session=False, forward_to="out")
+    assert ["made anew" in problem for problem in problems(queue, GOOD_OUT, [DAILY])] == [True]

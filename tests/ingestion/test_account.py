@@ -1,0 +1,36 @@
+"""How far each stream is and what is gone, as people and programs are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.adapters.memory.ingestion import MemoryIngestionStore
+from shared.cli import ingestion_tables as console
+from shared.ingestion.dead_letters import view
+from shared.ingestion.events import stream_account as account
+from shared.ingestion.model import Gap
+from tests.builders import NOW
+from tests.contract.ingestion import commit, effect, gap, letter, new_stream
+
+
+async def test_a_stream_is_told_with_all_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    store, stream = MemoryIngestionStore(lambda: NOW), new_stream("3")
+    made = commit(None, 9, [effect(stream, 0)], [letter(9)], [gap(1, 7), gap(8, 8)])
+    await store.commit(stream, await store.load(stream), made)
+    shown = view.accounts(await account.run(store, store))
+    (told,) = shown["streams"]
+    assert (told["first"], told["last"], told["epoch"], told["gone"]) == (0, 9, 1, 8)
+    assert [(each["first"], each["last"]) for each in told["gaps"]] == [(1, 7), (8, 8)]
+    console.accounts(shown)
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"{stream.hub}/$Default/3" in out
+    assert "1 to 7 are gone" in out
+    console.accounts(view.accounts([]))
+    assert "nothing was taken in yet" in capsys.readouterr().out
+
+
+async def test_a_thousand_gaps_are_not_all_there_are() -> None:
+    store, stream = MemoryIngestionStore(lambda: NOW), new_stream()
+    many = {n: Gap(n, n, NOW, "skipped") for n in range(0, 5000, 2)}
+    store.rows[stream].gaps.update(many)
+    assert await account.all_gaps(store, stream) == list(many.values())

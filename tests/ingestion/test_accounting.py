@@ -1,0 +1,333 @@
+"""Every sequence number ends in exactly one of effect, dead letter or gap."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.ingestion.errors import AccountingBroken, Fenced, StreamRecreated
+from shared.ingestion.events.accounting import (
+    CommitLimits,
+    Fate,
+    Writer,
+    dead_letter,
+    fate,
+    plan_commits,
+)
+from shared.ingestion.events.survey import Span, beginning, survey, tail
+from shared.ingestion.model import (
+    Checkpoint,
+    Commit,
+    Effect,
+    Event,
+    FailureKind,
+    Gap,
+    HubState,
+    OutboxMessage,
+    Outcome,
+    Stream,
+    message_id,
+)
+from tests.builders import NOW
+
+ME = Writer("me", 3)
+LIMITS = CommitLimits()
+
+
+def event(sequence: int, body: bytes = b"{}") -> Event:
+    return Event(sequence, f"@{sequence}", NOW + timedelta(seconds=sequence), body)
+
+
+def events(*sequences: int) -> list[Event]:
+    return [event(sequence) for sequence in sequences]
+
+
+def checkpoint(sequence: int, epoch: int = 0) -> Checkpoint:
+    at = NOW + timedelta(seconds=sequence)
+    return Checkpoint(1, sequence, f"@{sequence}", at, epoch, "old", "old.0")
+
+
+def sending(sequence: int, messages: int = 1, body: str = "m") -> Effect:
+    outbox = tuple(OutboxMessage(f"{sequence}:{n}", body) for n in range(messages))
+    return Effect(sequence, messages=outbox)
+
+
+def poisoned(sequence: int) -> Outcome:
+    return dead_letter(event(sequence), FailureKind.POISON, "bad", NOW)
+
+
+def plan(
+    previous: Checkpoint | None,
+    outcomes: Iterable[Outcome],
+    gaps: Iterable[Gap] = (),
+    limits: CommitLimits = LIMITS,
+    writer: Writer = ME,
+) -> tuple[Commit, ...]:
+    chosen = list(outcomes)
+    came = [event(outcome.sequence) for outcome in chosen]
+    return plan_commits(previous, came, chosen, list(gaps), writer, "tx", NOW, limits)
+
+
+def test_replays_are_skipped_and_order_restored() -> None:
+    found = survey(checkpoint(4), events(6, 3, 4, 5, 5))
+    assert [e.sequence for e in found.fresh] == [5, 6]
+    assert (found.missing, found.replayed) == ((), 3)
+
+
+def test_what_is_missing_before_and_within_a_batch_is_found() -> None:
+    found = survey(checkpoint(4), events(8, 9, 12))
+    assert found.missing == (Span(5, 7), Span(10, 11))
+    assert [span.count for span in found.missing] == [3, 2]
+
+
+def test_a_first_batch_starts_where_it_starts() -> None:
+    start = beginning(event(41))
+    assert (start.start, start.sequence) == (41, 40)
+    assert survey(start, events(41, 42)).missing == ()
+    (commit,) = plan(None, [sending(41), sending(42)])
+    assert commit.previous is None
+    assert (commit.checkpoint.start, commit.checkpoint.sequence) == (41, 42)
+
+
+def test_an_old_number_with_a_new_time_is_no_replay_but_another_hub() -> None:
+    reborn = replace(event(2), enqueued_at=NOW + timedelta(seconds=4.5))
+    with pytest.raises(StreamRecreated, match="event 2"):
+        survey(checkpoint(4), [reborn])
+    with pytest.raises(StreamRecreated, match="ends at 3"):
+        tail(checkpoint(4), HubState(NOW, 3))
+
+
+def test_a_hub_that_was_made_after_the_checkpoint_is_another_one_however_far_it_is() -> None:
+    made = checkpoint(4).enqueued_at + timedelta(seconds=11)
+    with pytest.raises(StreamRecreated, match="after event 4"):
+        tail(checkpoint(4), HubState(made, 9))
+    assert tail(checkpoint(4), HubState(made - timedelta(seconds=2), 9)) == Span(5, 9)
+
+
+def test_a_replay_of_a_hub_whose_clock_went_back_is_still_a_replay() -> None:
+    late_clock = replace(event(5), enqueued_at=NOW)
+    outcomes = [sending(5)]
+    (commit,) = plan_commits(checkpoint(4), [late_clock], outcomes, [], ME, "tx", NOW)
+    assert commit.checkpoint.enqueued_at == checkpoint(4).enqueued_at
+    assert survey(commit.checkpoint, events(3, 4)).replayed == 2
+
+
+def test_the_tail_is_what_nobody_was_given() -> None:
+    assert tail(checkpoint(4), HubState(NOW, 4)) is None
+    assert tail(checkpoint(4), HubState(NOW, 9)) == Span(5, 9)
+
+
+@pytest.mark.parametrize(
+    ("count", "rows_each", "sizes"),
+    [
+        (99, 1, [99]),
+        (100, 1, [99, 1]),
+        (150, 1, [99, 51]),
+        (150, 2, [49, 49, 49, 3]),
+        (150, 0, [150]),
+        (3, 99, [1, 1, 1]),
+    ],
+)
+def test_transactions_count_rows_and_keep_one_for_the_checkpoint(
+    count: int, rows_each: int, sizes: list[int]
+) -> None:
+    commits = plan(checkpoint(0), [sending(n, rows_each) for n in range(1, count + 1)])
+    assert [len(commit.effects) for commit in commits] == sizes
+    assert all(commit.rows <= 100 for commit in commits)
+
+
+def test_transactions_are_bounded_in_bytes() -> None:
+    commits = plan(checkpoint(0), [sending(n, 1, "x" * 500_000) for n in range(1, 8)])
+    assert [len(commit.effects) for commit in commits] == [3, 3, 1]
+
+
+@pytest.mark.parametrize("text", ["a\0b", "half \ud83d a pair"])
+def test_what_not_every_store_can_keep_is_the_handlers_mistake(text: str) -> None:
+    for make in (
+        lambda: Effect(1, text),
+        lambda: OutboxMessage(text, ""),
+        lambda: sending(1, 1, text),
+    ):
+        with pytest.raises(ValueError, match=r"NUL|surrogates"):
+            make()
+
+
+def test_an_error_is_kept_whatever_characters_it_has() -> None:
+    letter = dead_letter(event(1), FailureKind.POISON, "a\0b \ud83d 🚀", NOW)
+    assert letter.error == "a?b ? 🚀"
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        sending(1, 100),
+        sending(1, 1, "x" * 2_000_000),
+        sending(1, 1, "x" * 600_000),  # a transaction takes it, a row does not
+        Effect(1, "ü" * 260_000),
+    ],
+)
+def test_an_effect_that_fits_into_no_transaction_is_a_dead_letter(effect: Effect) -> None:
+    (commit,) = plan(checkpoint(0), [effect, sending(2)])
+    assert [d.kind for d in commit.dead_letters] == [FailureKind.TOO_LARGE]
+    assert [e.sequence for e in commit.effects] == [2]
+
+
+def test_a_large_body_stays_in_the_hub() -> None:
+    letter = dead_letter(event(1, b"x" * 60_001), FailureKind.POISON, "e" * 5000, NOW)
+    assert (letter.body, letter.offset, len(letter.error)) == (None, "@1", 4000)
+    whole = dead_letter(event(1, b"x" * 60_000), FailureKind.POISON, "", NOW)
+    (commit,) = plan(checkpoint(0), [whole], limits=CommitLimits(100, 50_000))
+    assert commit.dead_letters[0].body is None
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "gaps"),
+    [
+        ([sending(2)], []),
+        ([sending(1), sending(3)], []),
+        ([sending(1), poisoned(1)], []),
+        ([sending(1), sending(2)], [Gap(2, 2, NOW, "gone")]),
+        ([sending(4)], [Gap(1, 2, NOW, "gone")]),
+        ([sending(0), sending(1)], []),
+        ([sending(1)], [Gap(2, 1, NOW, "none")]),
+    ],
+)
+def test_a_number_left_out_or_counted_twice_is_refused(
+    outcomes: list[Outcome], gaps: list[Gap]
+) -> None:
+    with pytest.raises(AccountingBroken):
+        plan(checkpoint(0), outcomes, gaps)
+
+
+def test_an_outcome_without_its_event_is_refused() -> None:
+    with pytest.raises(AccountingBroken, match="never came"):
+        plan_commits(checkpoint(0), [], [sending(1)], [], ME, "tx", NOW)
+
+
+def test_an_old_epoch_plans_nothing() -> None:
+    with pytest.raises(Fenced):
+        plan(checkpoint(0, epoch=4), [sending(1)])
+
+
+def test_nothing_to_account_for_is_nothing_to_write() -> None:
+    assert plan(checkpoint(0), []) == ()
+
+
+def test_a_commit_at_the_end_of_a_gap_keeps_the_last_known_offset() -> None:
+    (commit,) = plan(checkpoint(4), [], [Gap(5, 9, NOW, "gone")])
+    assert (commit.checkpoint.sequence, commit.checkpoint.offset) == (9, "@4")
+
+
+def test_an_event_of_a_gap_that_comes_after_all_is_a_replay_and_no_other_hub() -> None:
+    found_at = NOW + timedelta(seconds=10)
+    (commit,) = plan(checkpoint(4), [], [Gap(5, 9, found_at, "gone")])
+    assert survey(commit.checkpoint, events(8, 9)).fresh == ()
+    reborn = replace(event(2), enqueued_at=found_at + timedelta(seconds=1))
+    with pytest.raises(StreamRecreated):
+        survey(commit.checkpoint, [reborn])
+
+
+@pytest.mark.parametrize(
+    ("standing", "expected"),
+    [
+        ("mine", Fate.APPLIED),
+        ("before", Fate.NOT_APPLIED),
+        ("others", Fate.OVERTAKEN),
+        ("none", Fate.OVERTAKEN),
+    ],
+)
+def test_a_lost_reply_is_resolved_by_what_stands(standing: str, expected: Fate) -> None:
+    (commit,) = plan(checkpoint(4), [sending(5)])
+    found = {
+        "mine": commit.checkpoint,
+        "before": checkpoint(4),
+        "others": replace(checkpoint(7, epoch=3), txid="other.0"),
+        "none": None,
+    }
+    assert fate(commit, found[standing]) is expected
+
+
+def test_a_lost_first_reply_is_resolved_too() -> None:
+    (commit,) = plan(None, [sending(5)])
+    assert fate(commit, None) is Fate.NOT_APPLIED
+    assert fate(commit, commit.checkpoint) is Fate.APPLIED
+
+
+def test_a_higher_epoch_at_the_checkpoint_fences() -> None:
+    (commit,) = plan(checkpoint(4), [sending(5)])
+    with pytest.raises(Fenced):
+        fate(commit, checkpoint(7, epoch=4))
+
+
+def test_messages_are_named_by_their_event() -> None:
+    stream = Stream("ns", "hub", "$Default", "7")
+    assert stream.key == "ns|hub|$Default|7"
+    assert message_id(stream, 12) == "hub:7:12"
+    assert message_id(stream, 12, 3) == "hub:7:12:3"
+
+
+@st.composite
+def deliveries(draw: st.DrawFn) -> tuple[Checkpoint, list[Event], dict[int, int]]:
+    at = draw(st.integers(0, 20))
+    sequences = draw(st.lists(st.integers(0, 200), min_size=1, max_size=150))
+    rows = {n: draw(st.integers(-1, 3)) for n in set(sequences)}
+    old = [replace(event(n), enqueued_at=NOW) for n in sequences if n <= at]
+    return checkpoint(at), old + events(*(n for n in sequences if n > at)), rows
+
+
+@given(deliveries(), st.integers(4, 100))
+def test_every_number_is_accounted_for_exactly_once(
+    delivery: tuple[Checkpoint, list[Event], dict[int, int]], rows_max: int
+) -> None:
+    start, batch, rows = delivery
+    found = survey(start, batch)
+    outcomes = [
+        poisoned(e.sequence) if rows[e.sequence] < 0 else sending(e.sequence, rows[e.sequence])
+        for e in found.fresh
+    ]
+    gaps = [Gap(span.first, span.last, NOW, "gone") for span in found.missing]
+    commits = plan(start, outcomes, gaps, CommitLimits(rows_max))
+    counted: Counter[int] = Counter()
+    standing = start
+    for commit in commits:
+        assert commit.previous == standing
+        assert commit.checkpoint.sequence > standing.sequence
+        assert commit.checkpoint.enqueued_at >= standing.enqueued_at
+        assert commit.rows <= rows_max
+        counted.update(e.sequence for e in commit.effects)
+        counted.update(d.sequence for d in commit.dead_letters)
+        for gap in commit.gaps:
+            counted.update(range(gap.first, gap.last + 1))
+        standing = commit.checkpoint
+        assert set(counted) == set(range(start.sequence + 1, standing.sequence + 1))
+    assert set(counted.values()) <= {1}
+    assert len({commit.checkpoint.txid for commit in commits}) == len(commits)
+    last = max([start.sequence, *(e.sequence for e in batch)])
+    assert standing.sequence == last
+    assert found.replayed + len(found.fresh) == len(batch)
+    assert survey(standing, found.fresh).fresh == ()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "x" * 60, "é" * 40]), st.integers(0, 2)), min_size=1),
+    st.integers(4, 100),
+    st.integers(10_000, 100_000),
+    st.booleans(),
+)
+def test_a_batch_that_is_planned_as_a_whole_is_planned_as_event_by_event(
+    shapes: list[tuple[str, int]], rows_max: int, size_bytes_max: int, begins: bool
+) -> None:
+    outcomes = [
+        replace(sending(n, messages, text), value=text or None)
+        for n, (text, messages) in enumerate(shapes, 5)
+    ]
+    previous = None if begins else checkpoint(4)
+    limits = CommitLimits(rows_max, size_bytes_max, row_bytes_max=size_bytes_max // 2)
+    by_one = plan(previous, reversed(outcomes), limits=limits)
+    assert plan(previous, outcomes, limits=limits) == by_one

@@ -1,0 +1,66 @@
+"""What people are told of an opening, in the shape that each receiver takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from shared.ingestion.breaker.announcement import announcement as news_of
+from shared.ingestion.breaker.announcement import closing
+from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.notifications.news import Style, shaped
+from tests.builders import NOW
+
+OPEN = Breaker(Mode.OPEN, 3, NOW, "101 failures <in> 30 s", retry_at=NOW + timedelta(seconds=30))
+LINK = "https://app/api/breakers/metric_ingest?token=t"
+
+
+def announcement(style: Style, name: str, breaker: Breaker, link: str) -> dict[str, Any]:
+    return shaped(style, news_of(name, breaker, link))
+
+
+def test_a_cloud_event_has_what_the_standard_asks_for_and_one_id_for_one_incident() -> None:
+    event = announcement("cloudevents", "metric_ingest", OPEN, LINK)
+    needed = {"specversion", "id", "source", "type"}
+    assert needed <= event.keys()
+    assert all(isinstance(event[name], str) and event[name] for name in needed)
+    assert event["specversion"] == "1.0"
+    again = replace(OPEN, reason="the probe failed", retry_at=None)
+    assert announcement("cloudevents", "metric_ingest", again, "")["id"] == event["id"]
+    assert event["time"] == "2026-03-01T12:00:00Z"
+    assert event["data"]["link"] == LINK
+    assert event["data"]["retry_at"] == "2026-03-01T12:00:30Z"
+    assert "Events are held, none is lost. It tries again at 2026" in event["data"]["text"]
+
+
+def test_slack_gets_a_text_with_a_link_and_nothing_that_it_takes_for_markup() -> None:
+    (text,) = announcement("slack", "metric_ingest", OPEN, LINK).values()
+    assert "is open: 101 failures &lt;in&gt; 30 s" in text
+    assert text.endswith(f"<{LINK}|Show and close>")
+
+
+def test_teams_gets_a_card_with_a_button() -> None:
+    message = announcement("teams", "metric_ingest", OPEN, LINK)
+    (attachment,) = message["attachments"]
+    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+    (action,) = attachment["content"]["actions"]
+    assert (action["type"], action["url"]) == ("Action.OpenUrl", LINK)
+
+
+def test_without_a_key_it_is_said_that_there_is_no_link() -> None:
+    styles: tuple[Style, ...] = ("cloudevents", "slack", "teams")
+    for style in styles:
+        told = str(announcement(style, "metric_ingest", OPEN, ""))
+        assert "No link to close it was made: see BreakerApprovalKey and AppUrl" in told
+        assert "Show and close" not in told
+
+
+def test_a_closing_is_told_once_for_each_incident_and_never_of_one_that_never_opened() -> None:
+    closed = replace(OPEN, mode=Mode.CLOSED, reason="the probe went through", retry_at=None)
+    told = closing("metric_ingest", closed)
+    assert told
+    assert (told.news_id, told.kind) == ("metric_ingest/3/closed", "breaker.closed")
+    assert "the probe went through" in told.headline
+    assert closing("metric_ingest", OPEN) is None
+    assert closing("metric_ingest", replace(closed, epoch=0)) is None

@@ -1,0 +1,91 @@
+"""Each transition of the breaker as the whole row that it writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from shared.ingestion.breaker.breaker import (
+    Breaker,
+    Gate,
+    Mode,
+    Probe,
+    break_seconds,
+    close,
+    gate,
+    isolate,
+    report_probe,
+    start_probe,
+    take_announcement,
+    trip,
+)
+from tests.builders import NOW, ago
+from tests.ingestion.test_breaker import HALF_OPEN, OPEN, PROBE, TIMES
+
+CLOSED_BY_ADA = Breaker(Mode.CLOSED, 4, ago(9), "closed by ada", 1, closed_by="ada")
+ANNOUNCED_BY = NOW + timedelta(seconds=TIMES.announce_seconds)
+PROBED_UNTIL = NOW + timedelta(seconds=TIMES.probe_seconds)
+
+
+def test_an_opened_breaker_forgets_who_closed_it_last() -> None:
+    assert trip(CLOSED_BY_ADA, "6 failures", NOW, TIMES) == Breaker(
+        Mode.OPEN,
+        5,
+        NOW,
+        "6 failures",
+        2,
+        retry_at=NOW + timedelta(seconds=60),
+        announce_at=ANNOUNCED_BY,
+    )
+
+
+@pytest.mark.parametrize("row", [CLOSED_BY_ADA, OPEN, HALF_OPEN])
+def test_an_isolated_breaker_has_no_break_no_probe_and_nobody_who_closed_it(row: Breaker) -> None:
+    assert isolate(row, "maintenance", NOW, TIMES) == Breaker(
+        Mode.ISOLATED, 5, NOW, "maintenance", row.breaks, announce_at=ANNOUNCED_BY
+    )
+
+
+def test_a_probe_says_since_when_who_tries_what() -> None:
+    assert start_probe(OPEN, "b", "9", NOW, TIMES) == replace(
+        OPEN,
+        mode=Mode.HALF_OPEN,
+        changed_at=NOW,
+        reason="b tries partition 9",
+        probe=Probe("b", "9", PROBED_UNTIL, 3),
+    )
+
+
+def test_a_probe_that_succeeded_closes_and_says_whose_it_was() -> None:
+    assert report_probe(HALF_OPEN, "a", 3, None, NOW, TIMES) == Breaker(
+        Mode.CLOSED, 4, NOW, "the probe succeeded", 1, closed_by="a"
+    )
+
+
+def test_a_person_who_closes_it_is_named_and_breaks_start_anew() -> None:
+    assert close(OPEN, 4, "ada", NOW) == Breaker(
+        Mode.CLOSED, 4, NOW, "closed by ada", 0, closed_by="ada"
+    )
+
+
+def test_an_announcement_that_is_taken_over_may_be_taken_over_again_later() -> None:
+    due = replace(OPEN, announce_at=NOW)
+    assert take_announcement(due, NOW, TIMES) == replace(OPEN, announce_at=ANNOUNCED_BY)
+
+
+@pytest.mark.parametrize("row", [OPEN, replace(HALF_OPEN, probe=None), replace(OPEN, probe=PROBE)])
+def test_nobody_reports_a_probe_that_does_not_run(row: Breaker) -> None:
+    assert report_probe(row, "a", 3, None, NOW, TIMES) is None
+
+
+def test_what_passes_the_gate_says_why() -> None:
+    assert gate(CLOSED_BY_ADA, "a", "7", NOW) == Gate(None, "closed")
+    assert gate(HALF_OPEN, "a", "7", NOW) == Gate(3, "probing")
+    assert gate(OPEN, "a", "7", NOW) == Gate(0, "open: failures")
+
+
+def test_after_a_hundred_breaks_in_a_row_the_next_one_is_no_longer() -> None:
+    slowly = replace(TIMES, break_factor=1.01, break_seconds_max=1e6)
+    assert break_seconds(99, slowly) < break_seconds(100, slowly) == break_seconds(101, slowly)

@@ -1,0 +1,261 @@
+"""What events may hold, and what becomes of it: readings, dead letters, and decisions."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.adapters.queues.outbox_sender import split
+from shared.autoscaling import HubMetric, Threshold
+from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.messages import decode_metric, decode_samples, encode_metric
+from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
+from shared.ingestion.decoding.azure_monitor import key
+from shared.ingestion.decoding.decoding import decode
+from shared.ingestion.decoding.metric_handler import MetricHandler
+from shared.ingestion.decoding.readings import BODY_CHARACTERS_MAX, Interests, Reading, Wanted
+from shared.ingestion.errors import BadEvent
+from shared.ingestion.model import Event, OutboxMessage, Stream
+from tests.builders import NOW, resource
+
+BUS = (
+    "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/Shop"
+    "/providers/Microsoft.ServiceBus/namespaces/shop-bus"
+)
+AVERAGE = Wanted("plan-1", "backlog")
+INTERESTS = Interests(
+    frozenset({("plan-1", "pushed"), ("plan-1", "other")}),
+    {key(BUS, "ActiveMessages"): (AVERAGE, Wanted("plan-2", "most", "maximum"))},
+)
+STREAM = Stream("ns", "hub", "$Default", "3")
+AT = datetime(2026, 3, 1, 11, 59, tzinfo=UTC)
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    """As Azure Monitor writes it; a change to None leaves the field out."""
+    fields = {
+        "count": 4,
+        "total": 126,
+        "minimum": 0,
+        "maximum": 63,
+        "average": 31.5,
+        "resourceId": BUS.upper(),
+        "time": "2026-03-01T11:59:00.0000000Z",
+        "metricName": "ActiveMessages",
+        "timeGrain": "PT1M",
+        **changes,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def body(*records: Any) -> bytes:
+    return json.dumps({"records": records}).encode()
+
+
+def own(value: float = 5, name: str = "pushed", at: datetime = AT, **changes: Any) -> bytes:
+    text = encode_metric(Metric("plan-1", name, MetricValue(at, value)))
+    return json.dumps({**json.loads(text), **changes}).encode()
+
+
+def values(found: bytes, interests: Interests = INTERESTS) -> dict[str, float]:
+    return {reading.name: reading.value for reading in decode(found, interests).readings}
+
+
+def test_our_own_metric_json_is_a_reading() -> None:
+    assert decode(own(), INTERESTS).readings == (Reading("plan-1", "pushed", AT, 5),)
+
+
+def test_a_record_gives_the_aggregates_that_were_asked_for_at_its_own_time() -> None:
+    decoded = decode(body(record()), INTERESTS)
+    assert decoded.readings == (
+        Reading("plan-1", "backlog", AT, 31.5),
+        Reading("plan-2", "most", AT, 63),
+    )
+
+
+def test_one_record_that_nobody_wrapped_counts_too() -> None:
+    assert values(json.dumps(record()).encode()) == {"backlog": 31.5, "most": 63}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"metricName": "Size"},
+        {"resourceId": BUS.upper() + "2"},
+        {"metricName": None, "category": "OperationalLogs"},
+        {"timeGrain": "PT1H"},
+        {"metricName": 5},
+    ],
+)
+def test_what_nobody_asked_for_is_counted_and_in_nobodys_way(other: dict[str, Any]) -> None:
+    decoded = decode(body(record(**other), record()), INTERESTS)
+    assert (len(decoded.readings), decoded.ignored, decoded.rejected) == (2, 1, ())
+    alone = decode(body(record(**other)), INTERESTS)
+    assert (alone.readings, alone.ignored) == ((), 1)
+
+
+def test_a_missing_average_is_computed_and_never_zero() -> None:
+    only = Interests(monitored={key(BUS, "ActiveMessages"): (AVERAGE,)})
+    assert values(body(record(average=None)), only) == {"backlog": 31.5}
+    with pytest.raises(BadEvent, match=r"records\[0\] \(ActiveMessages\): neither average nor"):
+        decode(body(record(average=None, total=None)), only)
+    with pytest.raises(BadEvent, match="no average of nothing"):
+        decode(body(record(average=None, total=0, count=0)), only)
+
+
+def test_records_that_differ_by_a_dimension_are_one_reading() -> None:
+    second = record(count=1, total=74, minimum=74, maximum=74, average=74, EntityName="b")
+    for aggregation, value in {
+        "average": 40,
+        "total": 200,
+        "minimum": 0,
+        "maximum": 74,
+        "count": 5,
+    }.items():
+        wanted = Wanted("plan-1", "backlog", aggregation)
+        interests = Interests(monitored={key(BUS, "ActiveMessages"): (wanted,)})
+        assert values(body(record(), second), interests) == {"backlog": value}
+
+
+def test_a_bad_record_is_told_and_does_not_stop_the_good_one() -> None:
+    bad = record(time="yesterday")
+    decoded = decode(body(bad, record(), "no record"), INTERESTS)
+    assert len(decoded.readings) == 2
+    assert decoded.rejected[0].startswith("records[0] (ActiveMessages): time is 'yesterday'")
+    assert decoded.rejected[-1] == "records[2] is 'no record', an object is needed"
+
+
+def test_gzip_bodies_are_unpacked_however_many_members_they_have() -> None:
+    packed = body(record())
+    halves = gzip.compress(packed[:40]) + gzip.compress(packed[40:])
+    assert values(gzip.compress(packed)) == values(halves) == {"backlog": 31.5, "most": 63}
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (b"", "the body is empty"),
+        (b"<xml/>", "the body is not JSON"),
+        (b"\xff\xfe\xfd", "the body is not JSON"),
+        (b"[" * 100_000, "the body is not JSON"),
+        (b"\x1f\x8bnot gzip", "begins like gzip and is not"),
+        (gzip.compress(b"{}", mtime=0)[:-9], "ends too early"),
+        (b"5", "neither metric JSON"),
+        (b'{"temperature": 21}', "neither metric JSON"),
+        (b'{"records": 5}', "records is 5, a list is needed"),
+        (own(schema_version=2), "schema_version is 2, this app reads 1"),
+        (own(name="typo"), "declares no metric 'typo' of 'plan-1' as HubMetric"),
+        (own(resource_name=5), "resource_name is 5, a text is needed"),
+        (own(value=-1), "value is -1, a number from 0 to 1e+15 is needed"),
+        (own(value=float("nan")), "value is nan, a number from 0 to"),
+        (own(value=10**400), "value is 1000"),
+        (body(record(maximum=True, average="5")), "maximum is True"),
+        (own().replace(b":00Z", b":00"), "an ISO 8601 time with a zone"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_reason(bad: bytes, said: str) -> None:
+    with pytest.raises(BadEvent) as raised:
+        decode(bad, INTERESTS)
+    assert said in str(raised.value)
+
+
+@given(st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)))
+def test_any_bytes_are_read_or_refused(anything: bytes) -> None:
+    with suppress(BadEvent):
+        decode(anything, INTERESTS)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(record())), json_values))
+def test_any_record_is_read_or_refused(changes: dict[str, Any]) -> None:
+    fields = {**record(), **changes}
+    with suppress(BadEvent):
+        for reading in decode(json.dumps({"records": [fields]}).encode(), INTERESTS).readings:
+            assert reading.value >= 0
+            assert reading.time.tzinfo is UTC
+
+
+# --- from an event to messages ----------------------------------------------------------------
+
+
+async def messages(found: bytes, sequence: int = 7) -> tuple[OutboxMessage, ...]:
+    handler = MetricHandler(STREAM, INTERESTS)
+    effect = await handler(Event(sequence, "@", NOW, found))
+    return effect.messages
+
+
+async def test_a_reading_is_a_message_under_the_events_id_that_scaling_logic_understands() -> None:
+    (message,) = await messages(own())
+    assert message.message_id == json.loads(message.body)["id"] == "hub:3:7"
+    assert decode_metric(message.body) == Metric("plan-1", "pushed", MetricValue(AT, 5))
+
+
+async def test_several_readings_are_one_row_however_each_has_an_id() -> None:
+    (message,) = await messages(body(record()))
+    each = json.loads(message.body)
+    assert message.message_id == "hub:3:7:0"
+    assert [one["id"] for one in each] == ["hub:3:7:0", "hub:3:7:1"]
+    assert decode_metric(json.dumps(each[1])).value == MetricValue(AT, 63)
+
+
+async def test_thousands_of_readings_fit_into_one_transaction() -> None:
+    times = [AT + timedelta(minutes=n) for n in range(3000)]
+    found = await messages(body(*[record(time=at.isoformat()) for at in times]))
+    assert len(found) < 99
+    assert all(len(message.body) <= BODY_CHARACTERS_MAX for message in found)
+    each = [metric for message in found for metric in _sent(message)]
+    assert len({(one.resource_name, one.value.time) for one in each}) == len(each) == 6000
+    assert len({message.message_id for message in found}) == len(found)
+
+
+def _sent(message: OutboxMessage) -> list[Metric]:
+    return [one for text in split(message.body) for one in decode_samples(text).metrics]
+
+
+async def test_nothing_of_interest_needs_no_row_and_what_was_refused_is_kept_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    handler = MetricHandler(STREAM, INTERESTS)
+    nothing = await handler(Event(7, "@", NOW, body(record(metricName="Size"))))
+    assert (nothing.rows, nothing.ignored) == (0, 1)
+    kept = await handler(Event(8, "@", NOW, body(record(time="never\ud800"), record())))
+    assert kept.value is not None
+    assert "time is 'never" in kept.value
+    assert (
+        "[records_rejected] hub/3 8: 2 rejected: records[0] (ActiveMessages): time is"
+        in caplog.text
+    )
+
+
+async def test_from_events_to_one_decision_however_often_they_are_delivered() -> None:
+    """A sample is known by its source's time, so what comes again changes nothing."""
+    busy = resource(metrics={"pushed": HubMetric()}, policy=Threshold("pushed", 100, 10))
+    store = MemoryStateStore(lambda: NOW)
+    resources = {busy.name: busy}
+    capacity = Metric(busy.name, CAPACITY_METRIC, MetricValue(NOW, 2))
+    await scaling_logic.run(capacity, resources, store)
+    ordered = []
+    for _ in range(3):
+        for minute in range(5):
+            event = own(500, at=NOW - timedelta(minutes=5 - minute))
+            for message in await messages(event, sequence=minute):
+                metric = decode_metric(message.body)
+                ordered.append(await scaling_logic.run(metric, resources, store))
+    actions = [action for action in ordered if action is not None]
+    assert {(action.target, action.epoch) for action in actions} == {(3, 1)}
+    state = (await store.load(busy.name)).state
+    assert len(state.histories["pushed"].samples) == 5

@@ -1,0 +1,211 @@
+"""Which errors are an outage of what events are handled with, and which are the event's fault."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import http.client
+import socket
+import sqlite3
+import ssl
+import urllib.error
+from collections.abc import Callable
+
+import aiohttp
+import azure.core.exceptions
+import azure.servicebus.exceptions
+import psycopg
+import pytest
+import requests
+import sqlalchemy.exc
+import urllib3.exceptions
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.ingestion.errors import (
+    BadEvent,
+    BreakerOpen,
+    DependencyDown,
+    StoreUnavailable,
+    TransientFailure,
+)
+from shared.ingestion.events.failure_cause import ERRORS_MAX, Blame, blame
+
+
+def of_library(module: str, name: str, *bases: str) -> type[Exception]:
+    """A class as a library that is not installed here defines it."""
+    base: type[Exception] = Exception
+    for each in bases:
+        base = type(each, (base,), {"__module__": module})
+    return type(name, (base,), {"__module__": module})
+
+
+def disconnected() -> sqlalchemy.exc.DBAPIError:
+    """What SQLAlchemy raises for a driver's own error that it knows as a lost connection."""
+    driver = RuntimeError("08S01 communication link failure")
+    return sqlalchemy.exc.DBAPIError("SELECT 1", None, driver, connection_invalidated=True)
+
+
+def answered(status: int) -> requests.HTTPError:
+    response = requests.Response()
+    response.status_code = status
+    return requests.HTTPError("no", response=response)
+
+
+class Coded(Exception):
+    def __init__(self, status: object) -> None:
+        self.status = status
+
+
+OUTAGES: list[Exception] = [
+    ConnectionResetError("reset"),
+    TimeoutError("late"),
+    asyncio.IncompleteReadError(b"", 3),
+    socket.gaierror(-3, "Temporary failure in name resolution"),
+    OSError(errno.ENETUNREACH, "Network is unreachable"),
+    OSError(errno.EHOSTUNREACH, "No route to host"),
+    ssl.SSLEOFError(8, "EOF occurred in violation of protocol"),
+    http.client.IncompleteRead(b""),
+    http.client.RemoteDisconnected("closed"),
+    sqlite3.OperationalError("database is locked"),
+    psycopg.OperationalError("the connection is lost"),
+    psycopg.errors.AdminShutdown("terminating connection"),
+    sqlalchemy.exc.OperationalError("SELECT 1", None, Exception("server closed")),
+    sqlalchemy.exc.TimeoutError("QueuePool limit reached"),
+    disconnected(),
+    requests.ConnectionError("Max retries exceeded"),
+    requests.ReadTimeout("read timed out"),
+    requests.exceptions.ChunkedEncodingError("connection broken"),
+    urllib3.exceptions.ProtocolError("Connection aborted."),
+    aiohttp.ServerDisconnectedError(),
+    aiohttp.ClientPayloadError("not all of it"),
+    azure.core.exceptions.ServiceRequestError("cannot connect"),
+    azure.core.exceptions.ServiceResponseError("connection aborted"),
+    azure.servicebus.exceptions.ServiceBusConnectionError(message="gone"),
+    of_library("httpx", "ConnectError", "TransportError", "NetworkError")("refused"),
+    of_library("httpx", "ReadTimeout", "TransportError", "TimeoutException")("late"),
+    of_library("pyodbc", "OperationalError", "Error", "DatabaseError")("08S01"),
+    of_library("psycopg2", "InterfaceError", "Error")("connection already closed"),
+    of_library("redis.exceptions", "BusyLoadingError", "RedisError", "ConnectionError")("loading"),
+    of_library("pymongo.errors", "AutoReconnect", "PyMongoError", "ConnectionFailure")("gone"),
+    answered(503),
+    answered(429),
+    Coded(504),
+]
+EVENTS: list[Exception] = [
+    ValueError("not JSON"),
+    KeyError("device"),
+    FileNotFoundError(errno.ENOENT, "no such file"),
+    sqlalchemy.exc.IntegrityError("INSERT", None, Exception("duplicate key")),
+    sqlalchemy.exc.DataError("INSERT", None, Exception("too long")),
+    sqlite3.InterfaceError("Error binding parameter 1"),
+    requests.exceptions.InvalidURL("no host"),
+    aiohttp.InvalidURL("no host"),
+    urllib.error.URLError("unknown url type: device"),
+    answered(400),
+    answered(404),
+    Coded("503"),
+    BadEvent("nonsense"),
+]
+
+
+def cause(error: Exception) -> Exception:
+    outer = ValueError("the reading could not be kept")
+    outer.__cause__ = error
+    return outer
+
+
+def context(error: Exception) -> Exception:
+    outer = ValueError("the reading could not be kept")
+    outer.__context__ = error
+    return outer
+
+
+def without_context(error: Exception) -> Exception:
+    """``raise … from None`` inside an ``except``: the context is hidden, and still there."""
+    outer = context(error)
+    outer.__suppress_context__ = True
+    return outer
+
+
+def deep(error: Exception) -> Exception:
+    for wrap in (cause, context, cause, context, cause):
+        error = wrap(error)
+    return error
+
+
+def group(error: Exception) -> Exception:
+    nested = ExceptionGroup("tasks", [ValueError("one"), ExceptionGroup("more", [error])])
+    return cause(nested)
+
+
+WRAPS = [lambda error: error, cause, context, without_context, deep, group]
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("error", OUTAGES, ids=lambda error: type(error).__qualname__)
+def test_an_outage_is_tried_again_and_holds_the_partition(
+    error: Exception, wrap: Callable[[Exception], Exception]
+) -> None:
+    found = blame(wrap(error))
+    assert (found.worth_retrying, found.holds) == (True, True)
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("error", EVENTS, ids=repr)
+def test_what_is_no_outage_is_the_fault_of_the_event(
+    error: Exception, wrap: Callable[[Exception], Exception]
+) -> None:
+    assert blame(wrap(error)) is Blame.EVENT
+
+
+def test_a_server_that_fails_is_asked_again_before_the_event_is_given_up() -> None:
+    assert blame(answered(500)) is Blame.CHANCE
+
+
+@pytest.mark.parametrize("error", [DependencyDown("SQL"), StoreUnavailable("t"), BreakerOpen("b")])
+def test_what_is_known_to_be_down_holds_at_once_however_deep_it_is(error: Exception) -> None:
+    assert {blame(wrap(error)) for wrap in WRAPS} == {Blame.DEPENDENCY}
+
+
+def test_the_word_of_a_handler_goes_before_what_led_to_it() -> None:
+    outage = ConnectionError("refused")
+    for error, expected in [
+        (BadEvent("names a host that does not exist"), Blame.EVENT),
+        (TransientFailure("try again"), Blame.CHANCE),
+        (DependencyDown("SQL"), Blame.DEPENDENCY),
+    ]:
+        error.__cause__ = outage
+        assert blame(error) is expected
+
+
+def test_classes_that_a_user_names_are_outages_too() -> None:
+    class GatewayGone(Exception):
+        pass
+
+    class Closed(GatewayGone):
+        pass
+
+    assert blame(Closed("x")) is Blame.EVENT
+    for wrap in WRAPS:
+        assert blame(wrap(Closed("x")), (GatewayGone,)) is Blame.LINE
+
+
+@given(links=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.booleans()), max_size=30))
+def test_errors_that_lead_to_each_other_in_circles_come_to_an_end(
+    links: list[tuple[int, int, bool]],
+) -> None:
+    errors = [ValueError(n) for n in range(8)]
+    for outer, inner, is_cause in links:
+        setattr(errors[outer], "__cause__" if is_cause else "__context__", errors[inner])
+    assert blame(errors[0]) is Blame.EVENT
+    errors[0].__cause__ = ConnectionError("refused")
+    assert blame(errors[0]) is Blame.LINE
+
+
+def test_a_chain_without_end_is_looked_at_up_to_a_bound() -> None:
+    error: Exception = ConnectionError("refused")
+    for _ in range(10 * ERRORS_MAX):
+        error = cause(error)
+    assert blame(error) is Blame.EVENT
+    assert blame(ExceptionGroup("many", [ValueError(n) for n in range(10_000)])) is Blame.EVENT

@@ -1,0 +1,130 @@
+"""Whatever the body of an event holds: little memory, little time, one dead letter."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import logging
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bench.hostile_events import HOSTILE, INTERESTS, MIB, RESOURCE, filled, reading
+from shared.ingestion.decoding import decoding
+from shared.ingestion.decoding.decoding import decode
+from shared.ingestion.decoding.metric_handler import MetricHandler
+from shared.ingestion.decoding.readings import REJECTIONS_KEPT
+from shared.ingestion.errors import BadEvent
+from shared.ingestion.model import Event, Stream
+from shared.values.untrusted import MEASURE_MAX, SHOWN_CHARACTERS_MAX, shown
+from tests.builders import NOW
+
+SECONDS_MAX = 1.0
+MEGABYTES_MAX = 150
+STREAM = Stream("ns", "hub", "$Default", "3")
+LARGE = ("gzip_bomb", "plain_16_mib", "numbers", "empty_objects", "small_objects", "bad_readings")
+
+
+@pytest.mark.parametrize("name", sorted(HOSTILE))
+def test_a_hostile_body_is_refused_within_a_second_of_processor_time(name: str) -> None:
+    body = HOSTILE[name]()
+    began = time.process_time()
+    with pytest.raises(BadEvent) as raised:
+        decode(body, INTERESTS)
+    assert time.process_time() - began < SECONDS_MAX
+    assert len(str(raised.value)) < 10_000
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_hostile_event_takes_little_memory_and_becomes_one_dead_letter(name: str) -> None:
+    command = [sys.executable, "-m", "bench.hostile_process"]
+    done = subprocess.run(command, input=HOSTILE[name](), stdout=subprocess.PIPE, check=True)
+    found = json.loads(done.stdout)
+    assert found["megabytes"] < MEGABYTES_MAX
+    assert found["cpu_seconds"] < SECONDS_MAX
+    assert (found["dead_letters"], found["messages"]) == (1, 0)
+
+
+def test_a_body_larger_than_allowed_is_refused_before_and_after_unpacking() -> None:
+    for body in (b" " * 2000, gzip.compress(b" " * 2000)):
+        with pytest.raises(BadEvent, match=r"EventBytesMaximum.*1000"):
+            decode(body, INTERESTS, bytes_max=1000)
+    decode(b" " * 800 + reading().encode(), INTERESTS, bytes_max=1000)
+
+
+def test_an_event_of_too_many_elements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "ELEMENTS_MAX", 3)
+    two = [json.loads(reading())] * 2
+    assert len(decode(json.dumps(two).encode(), INTERESTS).readings) == 2
+    for document in (two * 2, {"records": two * 2}):
+        with pytest.raises(BadEvent, match="4 elements, at most 3"):
+            decode(json.dumps(document).encode(), INTERESTS)
+
+
+def test_gzip_of_too_many_members_is_refused() -> None:
+    with pytest.raises(BadEvent, match="gzip members"):
+        decode(gzip.compress(b"") * (decoding.MEMBERS_MAX + 1), INTERESTS)
+    each = [gzip.compress(part.encode()) for part in reading()]
+    assert len(decode(b"".join(each), INTERESTS).readings) == 1
+
+
+async def test_the_first_rejections_are_kept_and_all_of_them_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    elements = [json.loads(reading()), *[json.loads(reading(value=-1))] * 500]
+    body = json.dumps(elements).encode()
+    decoded = decode(body, INTERESTS)
+    assert (len(decoded.rejected), decoded.rejected_count) == (REJECTIONS_KEPT, 500)
+    with caplog.at_level(logging.WARNING):
+        effect = await MetricHandler(STREAM, INTERESTS)(Event(1, "@", NOW, body))
+    kept = json.loads(effect.value or "")
+    assert (len(kept["rejected"]), kept["rejected_count"]) == (REJECTIONS_KEPT, 500)
+    assert "500" in caplog.text
+
+
+async def test_other_work_gets_its_turn_between_large_events() -> None:
+    handler, turns = MetricHandler(STREAM, INTERESTS), 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    working = asyncio.create_task(others())
+    for body in [gzip.compress(reading().encode()), b" " * 20_000 + reading().encode()] * 5:
+        await handler(Event(1, "@", NOW, body))
+    working.cancel()
+    assert turns >= 9
+
+
+def test_sums_of_records_beyond_what_a_metric_can_hold_are_refused() -> None:
+    records = json.loads(HOSTILE["sum_of_records"]())["records"][:2]
+    halves = [{**record, "total": 0.8 * MEASURE_MAX} for record in records]
+    assert decode(json.dumps(halves[0]).encode(), INTERESTS).readings
+    with pytest.raises(BadEvent, match="total is 16000"):
+        decode(json.dumps({"records": halves}).encode(), INTERESTS)
+
+
+def test_a_value_is_shown_as_python_writes_it_and_cut() -> None:
+    for value in (None, 5, -1.5, "text", b"bytes", [1, "a", {"b": None}], {"k": [True]}):
+        assert shown(value) == repr(value)
+    large: object
+    for large in ("x" * MIB, [[]] * MIB, {str(n): n for n in range(1000)}, 10**100_000):
+        assert len(shown(large)) <= SHOWN_CHARACTERS_MAX
+
+
+def test_a_value_as_deep_as_json_can_be_is_shown() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert shown(deep).startswith("[[[[")
+    while deep:  # or letting go of it takes the stack that it never needed here
+        deep = deep[0]  # type: ignore[assignment]
+
+
+def test_the_resource_of_the_catalogue_is_read() -> None:
+    assert decode(filled(reading(), 1000), INTERESTS).readings[0].resource_name == RESOURCE

@@ -1,0 +1,440 @@
+"""A partition behind the breaker: what is let through, held, counted, sent, found at the tail."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import count
+from typing import TypeVar
+
+import pytest
+
+from shared.adapters.memory.ingestion import (
+    MemoryBreakerStore,
+    MemoryHubReader,
+    MemoryIngestionStore,
+)
+from shared.ingestion.breaker.breaker import Breaker, BreakerTimes, Mode, isolate
+from shared.ingestion.breaker.failure_window import Tally, TripRule
+from shared.ingestion.breaker.guard import BreakerGuard
+from shared.ingestion.errors import (
+    AnnouncementFailed,
+    BadEvent,
+    BreakerOpen,
+    DependencyDown,
+    HubUnavailable,
+    StoreUnavailable,
+    StreamRecreated,
+)
+from shared.ingestion.events import ingest
+from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.handle import side_by_side
+from shared.ingestion.events.ingest import Line
+from shared.ingestion.events.process_batch import Consumer
+from shared.ingestion.events.tail import TailWatch
+from shared.ingestion.model import Effect, Event, HubState, OutboxMessage, Stream, message_id
+from tests.builders import NOW
+from tests.ingestion.test_flows import events, thrice
+
+T = TypeVar("T")
+STREAM = Stream("ns", "hub", "$Default", "0")
+
+
+class Rig:
+    """One instance on memory twins; ``now`` is the stores' clock."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+        self.store = MemoryIngestionStore(lambda: self.now)
+        self.hub = MemoryHubReader()
+        self.breakers = MemoryBreakerStore(lambda: self.now)
+        self.sent: list[str] = []
+        self.told: list[int] = []
+        self.handle_error: Exception | None = None
+        self.send_error: Exception | None = None
+        self.announce_error: Exception | None = None
+        self.call_seconds = 0.0
+        self.seconds = 0.0
+        self.handled: list[int] = []
+        self.bad: set[int] = set()
+        self.quiet = False
+        rule = TripRule(failures_max=5, slow_ratio_max=0.5, slow_seconds=2, throughput_min=4)
+        times = BreakerTimes(break_seconds=30, probe_events=2)
+        self.guard = BreakerGuard("i1", self.breakers, self, rule, times, self.passed)
+        self.lines: dict[str, Line] = {}
+        self.watch = TailWatch(side_by_side(4))
+
+    def line(self, partition_id: str = "0") -> Line:
+        """An instance keeps its lines, and with them what it remembers."""
+        if partition_id not in self.lines:
+            self.lines[partition_id] = self.new_line(partition_id)
+        return self.lines[partition_id]
+
+    def new_line(self, partition_id: str = "0") -> Line:
+        numbers = count()
+        stream = replace(STREAM, partition_id=partition_id)
+        consumer = Consumer(
+            stream,
+            Writer("i1"),
+            self.store,
+            self.hub,
+            self.handle,
+            thrice,
+            side_by_side(4),
+            lambda: f"{self.now}-{next(numbers)}",
+        )
+        return Line(consumer, self.guard, self, lambda: self.seconds)
+
+    def passed(self) -> float:
+        return (self.now - NOW).total_seconds()
+
+    async def handle(self, event: Event) -> Effect:
+        self.seconds += self.call_seconds
+        self.handled.append(event.sequence)
+        if self.handle_error is not None:
+            raise self.handle_error
+        if event.sequence in self.bad:
+            raise BadEvent("nonsense")
+        if self.quiet:
+            return Effect(event.sequence)
+        message = OutboxMessage(message_id(STREAM, event.sequence), "m")
+        return Effect(event.sequence, messages=(message,))
+
+    async def send(self, messages: Sequence[OutboxMessage]) -> None:
+        if self.send_error is not None:
+            raise self.send_error
+        self.sent += [message.message_id for message in messages]
+
+    async def announce(self, breaker: Breaker) -> None:
+        if self.announce_error is not None:
+            raise self.announce_error
+        self.told.append(breaker.epoch)
+
+    async def ingest(self, first: int, last: int) -> None:
+        await ingest.run(events(first, last), self.line())
+
+    async def mode(self) -> Mode:
+        return (await self.breakers.load()).breaker.mode
+
+    def wait(self, seconds: float) -> datetime:
+        self.now += timedelta(seconds=seconds)
+        return self.now
+
+    @property
+    def checkpoint(self) -> int:
+        found = self.store.rows[STREAM].checkpoint
+        return found.sequence if found else -1
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+async def test_a_batch_is_committed_and_its_messages_are_sent(rig: Rig) -> None:
+    await rig.ingest(0, 249)
+    assert rig.sent == [f"hub:0:{n}" for n in range(250)]
+    assert (rig.checkpoint, len(rig.store.rows[STREAM].outbox)) == (249, 0)
+
+
+async def test_a_healthy_batch_asks_the_stores_for_no_more_than_it_must(rig: Rig) -> None:
+    """Each of these is a return trip, and the batch waits for it."""
+    asked: list[str] = []
+
+    def counted(name: str, call: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+        async def wrapped(*arguments: object) -> T:
+            asked.append(name)
+            return await call(*arguments)
+
+        return wrapped
+
+    for store in (rig.store, rig.breakers):
+        for name in ("load", "commit", "outbox", "sent", "replace", "put_tally", "tallies"):
+            if hasattr(store, name):
+                setattr(store, name, counted(name, getattr(store, name)))
+    await rig.ingest(0, 9)
+    assert asked == ["load", "commit", "load", "commit", "outbox", "sent"], "the beginning first"
+    asked.clear()
+    rig.quiet = True
+    await rig.ingest(10, 19)
+    assert asked == ["load", "commit"], "nothing to send"
+    asked.clear()
+    rig.wait(10)
+    await rig.ingest(20, 29)
+    assert asked == ["load", "commit", "put_tally", "put_tally", "load", "tallies"]
+
+
+async def test_messages_that_were_left_behind_are_sent_when_their_batch_comes_again(
+    rig: Rig,
+) -> None:
+    rig.send_error = DependencyDown("queue metrics")
+    with pytest.raises(DependencyDown):
+        await rig.ingest(0, 3)
+    rig.send_error = None
+    await rig.ingest(0, 3)
+    assert rig.sent == [f"hub:0:{n}" for n in range(4)]
+
+
+async def test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(rig: Rig) -> None:
+    rig.handle_error = DependencyDown("database")
+    for _ in range(5):
+        with pytest.raises(DependencyDown):
+            await rig.ingest(0, 9)
+    assert await rig.mode() is Mode.CLOSED
+    with pytest.raises(DependencyDown):
+        await rig.ingest(0, 9)
+    assert (await rig.mode(), rig.told, rig.checkpoint) == (Mode.OPEN, [1], -1)
+    calls = len(rig.handled)
+    with pytest.raises(BreakerOpen, match="hub/0 is held, the breaker is open: 6 failures"):
+        await rig.ingest(0, 9)
+    assert len(rig.handled) == calls, "nothing is tried while it is open"
+    rig.handle_error = None
+    rig.wait(30)
+    await rig.ingest(0, 9)
+    assert (await rig.mode(), rig.checkpoint, rig.sent[-1]) == (Mode.CLOSED, 9, "hub:0:9")
+    assert rig.handled[calls:] == list(range(10)), "a probe of a few, then the rest, each once"
+
+
+async def test_a_probe_tries_only_a_few_and_opens_again_if_they_fail(rig: Rig) -> None:
+    await test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(rig)
+    rig.wait(10)
+    rig.handle_error = BadEvent("nonsense")
+    await rig.ingest(10, 15)  # six dead letters
+    assert (await rig.mode(), rig.checkpoint) == (Mode.OPEN, 15)
+    rig.wait(60)
+    with pytest.raises(BreakerOpen):
+        await rig.ingest(16, 25)
+    assert (rig.checkpoint, await rig.mode()) == (17, Mode.OPEN)
+    assert len(rig.store.rows[STREAM].dead_letters) == 8
+
+
+async def test_one_bad_event_does_not_fail_a_probe(rig: Rig) -> None:
+    await test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(rig)
+    rig.handle_error = DependencyDown("again")
+    for _ in range(6):
+        with pytest.raises(DependencyDown):
+            await rig.ingest(10, 11)
+    rig.wait(60)
+    rig.handle_error, rig.bad = None, {10}
+    await rig.ingest(10, 19)
+    assert (await rig.mode(), rig.checkpoint) == (Mode.CLOSED, 19)
+    assert list(rig.store.rows[STREAM].dead_letters) == [10]
+
+
+async def test_nonsense_need_not_count(rig: Rig) -> None:
+    rig.guard.rule = replace(rig.guard.rule, counts_bad_events=False, failure_ratio_max=0.5)
+    rig.bad = set(range(30))
+    await rig.ingest(0, 39)
+    rig.wait(20)
+    await rig.ingest(40, 49)
+    assert await rig.mode() is Mode.CLOSED
+    assert len(rig.store.rows[STREAM].dead_letters) == 30
+    rig.handle_error = ValueError("nobody knows what this is")
+    await rig.ingest(50, 56)
+    assert await rig.mode() is Mode.OPEN, "what is not known to be nonsense counts"
+
+
+async def trip_again(rig: Rig) -> int:
+    """Up to 9 is accounted for; then the breaker opens and its break ends. How many were tried."""
+    await test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(rig)
+    rig.handle_error = DependencyDown("again")
+    for _ in range(6):
+        with pytest.raises(DependencyDown):
+            await rig.ingest(10, 11)
+    return len(rig.handled)
+
+
+async def test_events_that_come_again_are_neither_held_nor_a_trial(rig: Rig) -> None:
+    calls = await trip_again(rig)
+    await rig.ingest(0, 9)
+    with pytest.raises(BreakerOpen):
+        await rig.ingest(0, 10)
+    rig.wait(60)
+    await rig.ingest(0, 9)
+    assert (await rig.mode(), len(rig.handled)) == (Mode.OPEN, calls)
+    rig.handle_error = None
+    await rig.ingest(0, 10)
+    assert (await rig.mode(), rig.handled[calls:]) == (Mode.HALF_OPEN, [10])
+    await rig.ingest(0, 10)
+    assert await rig.mode() is Mode.HALF_OPEN
+    await rig.ingest(0, 14)
+    assert (await rig.mode(), rig.checkpoint) == (Mode.CLOSED, 14)
+
+
+async def test_a_partition_where_nothing_is_new_leaves_the_probe_to_others(rig: Rig) -> None:
+    await trip_again(rig)
+    rig.wait(60)
+    rig.handle_error = None
+    await rig.ingest(10, 10)
+    for _ in range(6):
+        await rig.ingest(0, 10)
+        rig.wait(10)
+    await ingest.run(events(0, 0), rig.line("1"))
+    assert await rig.mode() is Mode.CLOSED
+
+
+async def test_a_hub_made_anew_shows_while_the_breaker_is_open_too(rig: Rig) -> None:
+    await trip_again(rig)
+    reborn = [replace(each, enqueued_at=NOW + timedelta(hours=9)) for each in events(0, 3)]
+    with pytest.raises(StreamRecreated):
+        await ingest.run(reborn, rig.line())
+
+
+async def test_tallies_of_partitions_that_end_at_a_time_are_all_written(rig: Rig) -> None:
+    """An older tally that is written last would take newer failures back."""
+    put, first = rig.breakers.put_tally, asyncio.Event()
+
+    async def slow(tally: Tally) -> None:
+        if not first.is_set():
+            first.set()
+            await asyncio.sleep(0.01)
+        await put(tally)
+
+    rig.breakers.put_tally = slow  # type: ignore[method-assign]
+    rig.handle_error = BadEvent("nonsense")
+    lines = [rig.line(each) for each in ("0", "1")]
+    await asyncio.gather(*[ingest.run(events(0, 1), line) for line in lines])
+    (tally,) = await rig.breakers.tallies(NOW)
+    assert tally.failures == 4
+    assert rig.guard.unwritten == {}
+
+
+async def test_slow_calls_open_it_too(rig: Rig) -> None:
+    rig.call_seconds = 3
+    await rig.ingest(0, 3)
+    breaker = (await rig.breakers.load()).breaker
+    assert breaker.reason == "4 of 4 calls were slow in 30 s, more than 50%"
+
+
+async def test_a_queue_out_of_reach_holds_the_partition_and_loses_nothing(rig: Rig) -> None:
+    rig.send_error = DependencyDown("queue metrics")
+    for _ in range(6):
+        with pytest.raises(DependencyDown):
+            await rig.ingest(0, 3)
+    assert (rig.checkpoint, await rig.mode()) == (3, Mode.OPEN)
+    assert len(rig.handled) == 4, "committed is committed"
+    (tally,) = await rig.breakers.tallies(NOW)
+    assert tally.last_error == "DependencyDown: queue metrics"
+    rig.send_error = None
+    rig.hub.add(STREAM, *events(0, 3))
+    await rig.watch.run(["0"], rig.line)
+    assert rig.sent == [f"hub:0:{n}" for n in range(4)], "also while the breaker is open"
+
+
+async def test_a_failing_store_is_raised_as_it_is(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(tally: Tally) -> None:
+        raise StoreUnavailable("tally")
+
+    rig.handle_error = DependencyDown("the first cause")
+    rig.breakers.put_tally = fail  # type: ignore[method-assign]
+    with pytest.raises(DependencyDown, match="the first cause"):
+        await rig.ingest(0, 3)
+    assert "[breaker_not_told] hub/0: tally" in caplog.text
+
+
+async def test_who_cannot_be_told_does_not_stop_anything_and_is_told_later(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.announce_error, rig.handle_error = AnnouncementFailed("503"), BadEvent("nonsense")
+    await rig.ingest(0, 9)
+    assert (await rig.mode(), rig.told, rig.checkpoint) == (Mode.OPEN, [], 9)
+    assert "[breaker_not_announced] incident 1: 503" in caplog.text
+    rig.announce_error = rig.handle_error = None
+    rig.wait(61)
+    await rig.ingest(10, 19)
+    assert (await rig.mode(), rig.told) == (Mode.CLOSED, [1])
+
+
+async def test_isolated_by_a_person_nothing_passes_and_no_probe_starts(rig: Rig) -> None:
+    seen = await rig.breakers.load()
+    stopped = isolate(seen.breaker, "deploying", NOW, rig.guard.times)
+    assert stopped is not None
+    await rig.breakers.replace(seen, stopped)
+    rig.wait(3600)
+    with pytest.raises(BreakerOpen, match="isolated: deploying"):
+        await rig.ingest(0, 3)
+    assert (rig.handled, rig.told) == ([], [1])
+
+
+async def test_a_gap_is_an_error_in_the_log(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    await rig.ingest(0, 1)
+    await rig.ingest(4, 5)
+    assert "[gap] hub/0: 2 event(s) from 2 to 3: skipped by the host" in caplog.text
+    assert [r.levelno for r in caplog.records if "[gap]" in r.message] == [logging.ERROR]
+
+
+# --- the tail ---------------------------------------------------------------------------------
+
+
+async def test_what_nobody_delivers_is_read_back_the_second_time(rig: Rig) -> None:
+    await rig.ingest(0, 3)
+    rig.hub.add(STREAM, *events(0, 6))
+    await rig.watch.run(["0"], rig.line)
+    assert rig.checkpoint == 3, "the trigger may be about to deliver it"
+    rig.wait(60)
+    await rig.watch.run(["0"], rig.line)
+    assert (rig.checkpoint, rig.sent[-1]) == (6, "hub:0:6")
+
+
+async def test_a_stream_that_moves_is_left_to_the_trigger(rig: Rig) -> None:
+    await rig.ingest(0, 3)
+    rig.hub.add(STREAM, *events(0, 6))
+    await rig.watch.run(["0"], rig.line)
+    await rig.ingest(4, 6)
+    rig.hub.add(STREAM, *events(7, 8))
+    rig.wait(60)
+    await rig.watch.run(["0"], rig.line)
+    rig.wait(60)
+    await rig.watch.run(["0", "1"], rig.line)  # 1 never began
+    assert rig.checkpoint == 8
+    assert sorted(rig.handled) == list(range(9))
+
+
+async def test_while_the_breaker_is_open_the_tail_waits_too(rig: Rig) -> None:
+    await rig.ingest(0, 3)
+    rig.hub.add(STREAM, *events(0, 6))
+    await rig.watch.run(["0"], rig.line)
+    seen = await rig.breakers.load()
+    await rig.breakers.replace(seen, replace(seen.breaker, mode=Mode.ISOLATED))
+    await rig.watch.run(["0"], rig.line)
+    assert rig.checkpoint == 3
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [
+        (HubUnavailable("no answer"), HubUnavailable),
+        (HubState(NOW, 0), StreamRecreated),
+        (HubState(NOW + timedelta(hours=1), 9), StreamRecreated),
+    ],
+)
+async def test_one_bad_partition_does_not_stop_the_others(
+    rig: Rig, state: HubState | Exception, error: type[Exception]
+) -> None:
+    other = replace(STREAM, partition_id="1")
+    for partition_id in ("0", "1"):
+        await ingest.run(events(0, 3), rig.line(partition_id))
+    rig.hub.add(other, *events(0, 6))
+    ask: Callable[[Stream], Awaitable[HubState]] = rig.hub.state
+
+    async def asked(stream: Stream) -> HubState:
+        if stream != STREAM:
+            return await ask(stream)
+        if isinstance(state, Exception):
+            raise state
+        return state
+
+    rig.hub.state = asked  # type: ignore[method-assign]
+    for _ in range(2):
+        rig.wait(60)
+        with pytest.raises(ExceptionGroup) as raised:
+            await rig.watch.run(["0", "1"], rig.line)
+        assert [type(e) for e in raised.value.exceptions] == [error]
+    checkpoint = rig.store.rows[other].checkpoint
+    assert checkpoint is not None
+    assert checkpoint.sequence == 6

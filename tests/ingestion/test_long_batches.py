@@ -1,0 +1,442 @@
+"""Batches that take long: counted as calls end, stopped by the breaker, seen by sweeps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import TypeVar
+
+import pytest
+
+from shared.ingestion.breaker.breaker import Breaker, BreakerTimes, Mode, Probe, keep_probe
+from shared.ingestion.breaker.failure_window import Tally, TripRule
+from shared.ingestion.errors import BreakerOpen, DependencyDown, OutOfTime, StoreUnavailable
+from shared.ingestion.events import ingest
+from shared.ingestion.events.ingest import BEAT_SECONDS
+from shared.ingestion.events.ports import Beat
+from shared.ingestion.lanes import every
+from shared.ingestion.model import Effect, Event
+from tests.builders import NOW
+from tests.ingestion.test_flows import events
+from tests.ingestion.test_ingest import STREAM, Rig
+
+T = TypeVar("T")
+
+
+class SlowRig(Rig):
+    """Time passes while a handler works: ``seconds_of`` an event, in steps that let it beat."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.guard.rule = TripRule(failures_max=5)
+        self.seconds_of: Callable[[int], float] = lambda _: 0.0
+        self.blocking = False
+        self.beat: Beat | None = None
+        self.beats = 0
+
+    def new_line(self, partition_id: str = "0") -> ingest.Line:
+        line = super().new_line(partition_id)
+        consumer = replace(line.consumer, handle=self._handle_now)
+        return replace(line, consumer=consumer, elapsed=self.passed, beside=self.beside)
+
+    async def _handle_now(self, event: Event) -> Effect:
+        return await self.handle(event)
+
+    async def beside(self, work: Awaitable[T], beat: Beat) -> T:
+        before, self.beat = self.beat, beat
+        try:
+            return await work
+        finally:
+            self.beat = before
+
+    async def handle(self, event: Event) -> Effect:
+        left = self.seconds_of(event.sequence)
+        while left > 0:
+            step = min(left, left if self.blocking else BEAT_SECONDS)
+            self.wait(step)
+            left -= step
+            if self.beat is not None and not self.blocking and step == BEAT_SECONDS:
+                self.beats += 1
+                await self.beat()
+        return await super().handle(event)
+
+
+@pytest.fixture
+def rig() -> SlowRig:
+    return SlowRig()
+
+
+async def tallies(rig: SlowRig) -> list[tuple[int, int, int]]:
+    """Of all: seconds since the start, successes and failures."""
+    found = sorted(await rig.breakers.tallies(NOW), key=lambda tally: tally.bucket_start)
+    return [
+        (int((each.bucket_start - NOW).total_seconds()), each.successes, each.failures)
+        for each in found
+    ]
+
+
+async def test_calls_are_counted_in_the_bucket_that_they_end_in(rig: SlowRig) -> None:
+    rig.seconds_of = lambda _: 4.0
+    rig.bad = {3, 5}
+    await rig.ingest(0, 5)  # they end after 4, 8, 12, 16, 20 and 24 s
+    assert await tallies(rig) == [(0, 2, 0), (10, 1, 1), (20, 1, 1)]
+
+
+async def test_a_batch_longer_than_the_window_opens_the_breaker_and_stops(
+    rig: SlowRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.seconds_of, rig.bad = (lambda _: 6.0), set(range(100))
+    with pytest.raises(BreakerOpen):
+        await rig.ingest(0, 99)
+    dead = len(rig.store.rows[STREAM].dead_letters)
+    assert await rig.mode() is Mode.CLOSED or 6 <= dead <= 8
+    assert await rig.mode() is Mode.OPEN
+    assert rig.checkpoint == dead - 1, "what was handled is accounted for, the rest is held"
+    assert len(rig.handled) == dead
+    assert "[batch_stopped] hub/0: the breaker is open: 6 failures" in caplog.text
+    rig.wait(3600)
+    rig.bad = set()
+    await rig.ingest(0, 99)
+    assert len(rig.store.rows[STREAM].dead_letters) == dead
+    assert len(rig.handled) == 100, "each event once"
+
+
+async def test_a_handler_that_never_waits_is_stopped_too(rig: SlowRig) -> None:
+    rig.seconds_of, rig.bad, rig.blocking = (lambda _: 2.0), set(range(100)), True
+    with pytest.raises(BreakerOpen):
+        await rig.ingest(0, 99)
+    assert len(rig.handled) < 20
+
+
+async def test_another_instance_that_opens_the_breaker_stops_this_batch(rig: SlowRig) -> None:
+    rig.seconds_of = lambda _: 6.0
+
+    async def open_it() -> None:
+        seen = await rig.breakers.load()
+        await rig.breakers.replace(seen, replace(seen.breaker, mode=Mode.OPEN, reason="elsewhere"))
+
+    handle = rig.handle
+
+    async def handled(event: Event) -> Effect:
+        if event.sequence == 3:
+            await open_it()
+        return await handle(event)
+
+    rig.handle = handled  # type: ignore[method-assign]
+    with pytest.raises(BreakerOpen, match="elsewhere"):
+        await rig.ingest(0, 9)
+    assert rig.checkpoint == 3, "the call that was at work came to its end"
+
+
+async def test_an_outage_that_is_tried_again_for_long_is_told_while_it_lasts(
+    rig: SlowRig,
+) -> None:
+    rig.seconds_of = lambda _: 6.0
+    rig.handle_error = ConnectionError("refused")
+    with pytest.raises(ConnectionError):
+        await rig.ingest(0, 0)
+    assert [failures for _, _, failures in await tallies(rig)] == [1, 2], "three attempts"
+
+
+async def test_a_healthy_long_batch_only_asks_whether_it_may_go_on(rig: SlowRig) -> None:
+    written: list[Tally] = []
+    put = rig.breakers.put_tally
+
+    async def counted(tally: Tally) -> None:
+        written.append(tally)
+        await put(tally)
+
+    rig.breakers.put_tally = counted  # type: ignore[method-assign]
+    rig.seconds_of = lambda _: 30.0
+    await rig.ingest(0, 3)
+    assert rig.beats == 24
+    assert len(written) <= 4, "one a bucket in which something ended"
+
+
+async def test_a_store_that_fails_meanwhile_does_not_stop_the_batch(
+    rig: SlowRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.seconds_of = lambda _: 6.0
+    admit = rig.breakers.load
+
+    async def fail_after_the_first() -> None:
+        raise StoreUnavailable("breaker")
+
+    async def first() -> object:
+        rig.breakers.load = fail_after_the_first  # type: ignore[assignment, method-assign]
+        return await admit()
+
+    rig.breakers.load = first  # type: ignore[assignment, method-assign]
+    await rig.ingest(0, 2)
+    assert rig.checkpoint == 2
+    assert "[breaker_not_told] hub/0: breaker" in caplog.text
+
+
+async def test_a_clock_that_is_read_a_little_earlier_takes_no_count_back(rig: SlowRig) -> None:
+    guard = rig.guard
+    await guard.look("0")
+    guard.count(NOW + timedelta(seconds=9), failures=3)
+    guard.count(NOW + timedelta(seconds=10), failures=1)
+    await guard.after_batch()
+    guard.count(NOW + timedelta(seconds=9), failures=1)
+    await guard.after_batch()
+    assert await tallies(rig) == [(0, 0, 4), (10, 0, 1)]
+
+
+# --- probes -----------------------------------------------------------------------------------
+
+
+async def test_a_probe_that_takes_longer_than_its_time_closes_the_breaker(rig: SlowRig) -> None:
+    rig.handle_error = DependencyDown("database")
+    for _ in range(6):
+        with pytest.raises(DependencyDown):
+            await rig.ingest(0, 0)
+    assert await rig.mode() is Mode.OPEN
+    rig.handle_error = None
+    rig.seconds_of = lambda _: 90.0
+    rig.wait(30)
+    await rig.ingest(0, 2)
+    assert (await rig.mode(), rig.checkpoint) == (Mode.CLOSED, 2)
+
+
+def test_a_probe_that_hangs_leaves_it_to_another_in_the_end() -> None:
+    times = BreakerTimes(probe_seconds=60, probe_call_seconds_max=600)
+    probe = Probe("i1", "0", NOW + timedelta(seconds=60), 10)
+    breaker: Breaker | None = Breaker(Mode.HALF_OPEN, 1, NOW, probe=probe)
+    now, kept = NOW, 0
+    while breaker is not None and kept < 1000:
+        now, kept = now + timedelta(seconds=5), kept + 1
+        breaker = keep_probe(breaker, "i1", now, times) or breaker
+        if breaker.probe is not None and now >= breaker.probe.until:
+            break
+    assert now == NOW + timedelta(seconds=600)
+    assert keep_probe(Breaker(Mode.HALF_OPEN, 1, NOW, probe=probe), "i2", NOW, times) is None
+
+
+# --- sweeps -----------------------------------------------------------------------------------
+
+
+async def look_for(rig: SlowRig, seconds: int, elsewhere: Rig | None = None) -> None:
+    """The tail timer of this instance, or of another one, each minute."""
+    for _ in range(seconds // 60):
+        rig.wait(60)
+        await (elsewhere or rig).watch.run(["0"], (elsewhere or rig).line)
+
+
+def another(rig: SlowRig) -> SlowRig:
+    """Another instance over the same stores."""
+    other = SlowRig()
+    other.store, other.hub, other.breakers = rig.store, rig.hub, rig.breakers
+    other.guard = replace(rig.guard, instance="i2", counted={}, unwritten={})
+    return other
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_sweep_leaves_a_stream_alone_while_a_batch_is_at_work(
+    rig: SlowRig, *, elsewhere: bool
+) -> None:
+    await rig.ingest(0, 0)
+    rig.hub.add(STREAM, *events(0, 3))
+    who = another(rig) if elsewhere else rig
+    await who.watch.run(["0"], who.line)
+    handle, looked = rig.handle, 0
+
+    async def handled(event: Event) -> Effect:
+        nonlocal looked
+        for _ in range(24):  # two minutes
+            rig.wait(BEAT_SECONDS)
+            assert rig.beat is not None
+            await rig.beat()
+            if (rig.now - NOW).seconds % 30 == 0:
+                looked += 1
+                await who.watch.run(["0"], who.line)
+        return await handle(event)
+
+    rig.handle = handled  # type: ignore[method-assign]
+    await rig.ingest(1, 3)
+    assert (rig.handled, who.handled if elsewhere else []) == ([0, 1, 2, 3], [])
+    assert looked == 12
+
+
+async def test_a_sweep_of_the_same_process_sees_a_handler_that_never_waits(rig: SlowRig) -> None:
+    await rig.ingest(0, 0)
+    rig.hub.add(STREAM, *events(0, 3))
+    await rig.watch.run(["0"], rig.line)
+    handle = rig.handle
+
+    async def handled(event: Event) -> Effect:
+        rig.wait(300)  # no beat could be made
+        await rig.watch.run(["0"], rig.line)
+        return await handle(event)
+
+    rig.handle = handled  # type: ignore[method-assign]
+    await rig.ingest(1, 1)
+    assert rig.handled == [0, 1]
+
+
+async def test_two_looks_soon_after_each_other_prove_nothing(rig: SlowRig) -> None:
+    await rig.ingest(0, 0)
+    rig.hub.add(STREAM, *events(0, 3))
+    for _ in range(8):
+        await rig.watch.run(["0"], rig.line)
+        rig.wait(5)
+    assert rig.checkpoint == 0
+    rig.wait(5)
+    await rig.watch.run(["0"], rig.line)
+    assert rig.checkpoint == 3, "but the first of them is remembered"
+
+
+async def test_what_a_dead_instance_was_at_is_swept(rig: SlowRig) -> None:
+    await rig.ingest(0, 0)
+    rig.hub.add(STREAM, *events(0, 3))
+    await rig.store.mark_at_work(STREAM)
+    other = another(rig)
+    await look_for(rig, 120, other)
+    assert other.handled == [1, 2, 3]
+
+
+async def test_what_a_sweep_finds_broken_opens_the_breaker_and_stops_the_sweep(
+    rig: SlowRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await rig.ingest(0, 0)
+    rig.hub.add(STREAM, *events(0, 99))
+    rig.bad, rig.seconds_of = set(range(100)), (lambda _: 6.0)
+    await rig.watch.run(["0"], rig.line)
+    rig.wait(60)
+    with pytest.raises(ExceptionGroup) as raised:
+        await rig.watch.run(["0"], rig.line)
+    assert [type(each) for each in raised.value.exceptions] == [BreakerOpen]
+    assert await rig.mode() is Mode.OPEN
+    assert 6 <= len(rig.store.rows[STREAM].dead_letters) <= 8
+
+
+async def test_where_nothing_is_delivered_any_more_the_tail_tries_the_breaker(
+    rig: SlowRig,
+) -> None:
+    await rig.ingest(0, 0)
+    rig.hub.add(STREAM, *events(0, 9))
+    rig.handle_error = DependencyDown("database")
+    for _ in range(6):
+        with pytest.raises(DependencyDown):
+            await rig.ingest(1, 9)
+    assert await rig.mode() is Mode.OPEN
+    rig.handle_error = None
+    await look_for(rig, 600)
+    assert (await rig.mode(), rig.checkpoint) == (Mode.CLOSED, 9)
+
+
+# --- beats of the event loop ------------------------------------------------------------------
+
+
+async def test_beats_go_on_beside_the_work_and_end_with_it() -> None:
+    beats, over = 0, asyncio.Event()
+
+    async def beat() -> None:
+        nonlocal beats
+        beats += 1
+        if beats == 3:
+            over.set()
+
+    async def work() -> str:
+        await over.wait()
+        return "done"
+
+    assert await every(0.001)(work(), beat) == "done"
+    made = beats
+    await asyncio.sleep(0.02)
+    assert (beats, len(asyncio.all_tasks())) == (made, 1)
+
+
+async def test_short_work_beats_never_and_what_it_raises_is_raised() -> None:
+    async def beat() -> None:
+        raise AssertionError("too soon")
+
+    async def work() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await every(0)(work(), beat)
+
+
+async def test_a_beat_that_is_under_way_is_waited_for() -> None:
+    begun, ended = asyncio.Event(), False
+
+    async def beat() -> None:
+        nonlocal ended
+        begun.set()
+        await asyncio.sleep(0.01)
+        ended = True
+
+    await every(0)(begun.wait(), beat)
+    assert ended
+
+
+async def test_a_batch_that_takes_minutes_is_in_the_log_each_minute(
+    rig: SlowRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    rig.seconds_of = lambda _: 100.0
+    await rig.ingest(0, 1)
+    lines = [record.message for record in caplog.records if "[batch_at_work]" in record.message]
+    assert lines == [
+        "[batch_at_work] hub/0: 0 call(s) have ended so far",
+        "[batch_at_work] hub/0: 1 call(s) have ended so far",
+        "[batch_at_work] hub/0: 1 call(s) have ended so far",
+    ]
+
+
+async def test_failures_that_could_not_be_told_are_told_at_the_end(rig: SlowRig) -> None:
+    put, rig.bad = rig.breakers.put_tally, {0}
+    rig.seconds_of = lambda sequence: 4.0 if sequence == 0 else 5.0
+
+    async def fail(tally: Tally) -> None:
+        rig.breakers.put_tally = put  # type: ignore[method-assign]
+        raise StoreUnavailable(f"{tally.instance}")
+
+    rig.breakers.put_tally = fail  # type: ignore[method-assign]
+    await rig.ingest(0, 1)
+    assert await tallies(rig) == [(0, 1, 1)]
+
+
+async def test_a_sweep_waits_for_no_mark_or_look_of_before_the_clock_was_set_back(
+    rig: SlowRig,
+) -> None:
+    await rig.ingest(0, 0)
+    rig.hub.add(STREAM, *events(0, 3))
+    await rig.store.mark_at_work(STREAM)
+    other = another(rig)
+    await look_for(rig, 60, other)
+    rig.wait(-600)
+    await look_for(rig, 120, other)
+    assert other.handled == [1, 2, 3]
+
+
+async def test_a_batch_that_would_take_too_long_goes_on_where_its_time_ended(
+    rig: SlowRig,
+) -> None:
+    rig.seconds_of, rig.bad = (lambda _: 4.0), {1, 2}
+    rig.lines["0"] = replace(rig.new_line(), seconds_max=240)
+    with pytest.raises(OutOfTime, match=r"240 s are over.*maxEventBatchSize"):
+        await rig.ingest(0, 98)
+    assert rig.checkpoint == 59, "what was handled in time is accounted for"
+    await rig.ingest(0, 98)
+    assert rig.checkpoint == 98
+    assert rig.handled == list(range(99)), "each event once"
+    assert await rig.mode() is Mode.CLOSED
+    assert sum(failures for _, _, failures in await tallies(rig)) == 2, "lack of time is no failure"
+
+
+async def test_a_sweep_that_would_take_too_long_goes_on_later(rig: SlowRig) -> None:
+    rig.hub.add(STREAM, *events(0, 98))
+    await rig.ingest(0, 0)
+    rig.seconds_of = lambda _: 4.0
+    line = replace(rig.new_line(), seconds_max=240)
+    with pytest.raises(OutOfTime):
+        await ingest.sweep(line, None)
+    assert rig.checkpoint == 60
+    await ingest.sweep(line, None)
+    assert rig.checkpoint == 98

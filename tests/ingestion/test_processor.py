@@ -1,0 +1,218 @@
+"""A processor keeps what the store confirms, for as long as it confirms it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from shared.adapters.event_hubs.hub import KnownPartitions
+from shared.adapters.memory.ingestion import MemoryOwnershipStore
+from shared.ingestion.errors import Fenced, HubUnavailable, StoreUnavailable
+from shared.ingestion.events.ports import SeenOwners
+from shared.ingestion.ownership.balance import Balancer
+from shared.ingestion.ownership.balancing import BalancingTimes, Claim, Ownership
+from shared.ingestion.ownership.processor import Processor
+from shared.ingestion.ownership.serve import serve
+from tests.builders import NOW
+
+TIMES = BalancingTimes(renew_seconds=10, expire_seconds=30)
+
+
+class Owners(MemoryOwnershipStore):
+    """May be out of reach, or lose the reply of a claim."""
+
+    def __init__(self, rig: Rig) -> None:
+        super().__init__(rig.store_clock)
+        self.down = self.loses_reply = False
+
+    async def owners(self) -> SeenOwners:
+        if self.down:
+            raise StoreUnavailable("no answer")
+        return await super().owners()
+
+    async def write(self, claim: Claim) -> Ownership:
+        if self.down:
+            raise StoreUnavailable("no answer")
+        row = await super().write(claim)
+        if self.loses_reply:
+            raise StoreUnavailable("no reply")
+        return row
+
+
+class FakeReading:
+    """Nothing is read."""
+
+    def __init__(self, lease: Ownership) -> None:
+        self.lease = lease
+        self.error: BaseException | None = None
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    async def ended(self) -> None:
+        assert self.cancelled
+
+
+class Rig:
+    """A processor of a hub with some partitions; its own clock is anywhere."""
+
+    def __init__(self, partitions: int = 1, committed: int = 0) -> None:
+        self.passed = 0.0
+        self.partitions, self.committed = partitions, committed
+        self.owners = Owners(self)
+        self.hub_down = self.hub_hangs = False
+        self.started: list[FakeReading] = []
+        self.processor = self.new("me")
+
+    def new(self, name: str) -> Processor:
+        balancer = Balancer(name, self.owners, self, self.epoch_of, TIMES)
+        return Processor(balancer, self.start, lambda: 7e6 + self.passed)
+
+    def store_clock(self) -> datetime:
+        return NOW + timedelta(seconds=self.passed)
+
+    async def partition_ids(self) -> tuple[str, ...]:
+        if self.hub_down and self.hub_hangs:
+            await asyncio.Event().wait()
+        if self.hub_down:
+            raise HubUnavailable("no answer")
+        return tuple(str(n) for n in range(self.partitions))
+
+    async def epoch_of(self, _partition_id: str) -> int:
+        return self.committed
+
+    def start(self, lease: Ownership) -> FakeReading:
+        self.started.append(FakeReading(lease))
+        return self.started[-1]
+
+    @property
+    def going_on(self) -> list[tuple[str, int]]:
+        alive = [reading for reading in self.started if not reading.cancelled]
+        return [(reading.lease.partition_id, reading.lease.epoch) for reading in alive]
+
+
+async def test_it_takes_one_partition_a_cycle_and_reads_each_under_its_epoch() -> None:
+    rig = Rig(partitions=2)
+    assert await rig.processor.cycle()
+    assert len(rig.going_on) == 1
+    assert await rig.processor.cycle()
+    assert not await rig.processor.cycle()
+    assert sorted(rig.going_on) == [("0", 1), ("1", 1)]
+
+
+async def test_a_claim_goes_above_what_was_committed_though_the_rows_are_lost() -> None:
+    rig = Rig(committed=57)
+    await rig.processor.cycle()
+    assert rig.going_on == [("0", 58)]
+
+
+async def test_a_claim_whose_reply_was_lost_is_no_claim_until_the_store_shows_it() -> None:
+    rig = Rig()
+    rig.owners.loses_reply = True
+    await rig.processor.cycle()
+    assert rig.going_on == []
+    rig.owners.loses_reply = False
+    await rig.processor.cycle()
+    assert rig.going_on == [("0", 1)]
+
+
+async def test_what_somebody_else_took_is_stopped() -> None:
+    rig = Rig()
+    await rig.processor.cycle()
+    row = (await rig.owners.owners()).rows[0]
+    await rig.owners.write(Claim("0", "you", 2, row.version, "stolen"))
+    await rig.processor.cycle()
+    assert rig.going_on == []
+
+
+async def test_what_expired_and_was_claimed_anew_is_read_anew() -> None:
+    rig = Rig()
+    await rig.processor.cycle()
+    rig.passed = 40  # asleep
+    await rig.processor.cycle()
+    assert rig.started[0].cancelled
+    assert rig.going_on == [("0", 2)]
+
+
+@pytest.mark.parametrize(("seconds", "goes_on"), [(29, True), (30, False)])
+async def test_without_the_store_a_lease_ends_when_others_may_take_it(
+    seconds: float, goes_on: bool
+) -> None:
+    rig = Rig()
+    await rig.processor.cycle()
+    rig.owners.down = True
+    rig.passed = seconds
+    await rig.processor.cycle()
+    assert bool(rig.going_on) is goes_on
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_hub_that_does_not_answer_costs_nobody_a_lease(hangs: bool) -> None:
+    rig = Rig()
+    rig.processor.balancer = replace(
+        rig.processor.balancer, hub=KnownPartitions(rig, patience_seconds=0.01)
+    )
+    rig.hub_down = True
+    assert not await rig.processor.cycle(), "nothing is known yet"
+    rig.hub_down = False
+    await rig.processor.cycle()
+    rig.hub_down, rig.hub_hangs = True, hangs
+    for rig.passed in (15, 30, 45):
+        await rig.processor.cycle()
+    assert rig.going_on == [("0", 1)]
+    (row,) = (await rig.owners.owners()).rows
+    assert row.modified_at == rig.store_clock()
+    rig.hub_down, rig.partitions = False, 2
+    await rig.processor.cycle()
+    assert sorted(rig.going_on) == [("0", 1), ("1", 1)], "new partitions are found again"
+
+
+async def test_a_lease_ends_at_its_own_time_not_that_of_the_last_look() -> None:
+    rig = Rig()
+    await rig.processor.cycle()
+    rig.passed = 9  # fresh, so it is not renewed
+    await rig.processor.cycle()
+    rig.owners.down = True
+    rig.passed = 31
+    await rig.processor.cycle()
+    assert rig.going_on == []
+
+
+async def test_who_is_fenced_though_the_row_is_mine_gives_it_up_and_the_next_goes_above() -> None:
+    rig = Rig()
+    await rig.processor.cycle()
+    rig.started[0].error, rig.committed = Fenced("epoch 1 is over"), 12
+    await rig.processor.cycle()
+    assert rig.going_on == []
+    await rig.processor.cycle()
+    assert rig.going_on == [("0", 13)]
+
+
+async def test_stopping_gives_up_at_once_and_another_need_not_wait() -> None:
+    rig = Rig()
+    await rig.processor.cycle()
+    await rig.processor.stop()
+    assert rig.going_on == []
+    await rig.new("you").cycle()
+    assert rig.going_on == [("0", 2)]
+
+
+async def test_serving_ends_with_everything_given_up() -> None:
+    rig, stopping = Rig(partitions=3), asyncio.Event()
+    cycles = 0
+
+    def jitter() -> float:
+        nonlocal cycles
+        cycles += 1
+        if cycles == 3:
+            assert len(rig.going_on) == 3
+            stopping.set()
+        return 1.0
+
+    await serve(rig.processor, stopping, 0.001, jitter)
+    assert rig.going_on == []
+    assert {row.owner for row in (await rig.owners.owners()).rows} == {""}

@@ -1,0 +1,253 @@
+"""Dead letters taken up: into the pipeline again once, to a queue, or given up for good."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TypeVar
+
+import pytest
+
+from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
+from shared.ingestion.dead_letters.find import Wanted, chunks, event_of, find, older_than, read
+from shared.ingestion.dead_letters.redrive import Redriver, purge, send_away
+from shared.ingestion.errors import (
+    DependencyDown,
+    NotThere,
+    SendingFailed,
+    StoreUnavailable,
+    TransientFailure,
+)
+from shared.ingestion.events.accounting import dead_letter
+from shared.ingestion.events.ports import StoredDeadLetter
+from shared.ingestion.model import (
+    Checkpoint,
+    Commit,
+    Effect,
+    Event,
+    FailureKind,
+    OutboxMessage,
+    Stream,
+    message_id,
+)
+from tests.builders import NOW
+
+T = TypeVar("T")
+FIRST, SECOND = (Stream("ns", "hub", "$Default", partition) for partition in "01")
+
+
+def event(sequence: int, body: bytes = b"x") -> Event:
+    return Event(sequence, f"@{sequence}", NOW - timedelta(hours=1), body, "key")
+
+
+async def store_with(
+    sequences: Sequence[int], stream: Stream = FIRST, store: MemoryIngestionStore | None = None
+) -> MemoryIngestionStore:
+    """A day of failures, one an hour, of which every third was worn out by trying."""
+    store = store or MemoryIngestionStore(lambda: NOW)
+    letters = tuple(
+        dead_letter(
+            event(n),
+            FailureKind.EXHAUSTED if n % 3 == 0 else FailureKind.POISON,
+            f"ValueError: {n}",
+            NOW - timedelta(hours=n),
+        )
+        for n in sequences
+    )
+    after = Checkpoint(0, max(sequences), "@", NOW)
+    saved = await store.load(stream)
+    await store.commit(stream, saved, Commit(None, after, dead_letters=letters))
+    return store
+
+
+async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]) -> T:
+    return await attempt()
+
+
+def redriver(
+    store: MemoryIngestionStore,
+    handle: Callable[[Event], Effect],
+    hub: MemoryHubReader | None = None,
+) -> Redriver:
+    async def handler(event: Event) -> Effect:
+        return handle(event)
+
+    return Redriver(store, hub or MemoryHubReader(), lambda _stream: handler, once)
+
+
+def to_message(event: Event) -> Effect:
+    return Effect(event.sequence, None, (OutboxMessage(message_id(FIRST, event.sequence), "m"),))
+
+
+def numbers(letters: Sequence[StoredDeadLetter]) -> list[int]:
+    return [stored.letter.sequence for stored in letters]
+
+
+# --- finding ----------------------------------------------------------------------------------
+
+
+async def test_they_are_found_by_hub_partition_number_kind_and_age() -> None:
+    store = await store_with(range(1, 7))
+    await store_with([2], SECOND, store)
+    assert numbers(await find(store, Wanted(), 100)) == [1, 2, 3, 4, 5, 6, 2]
+    assert numbers(await find(store, Wanted(partition_id="1"), 100)) == [2]
+    assert numbers(await find(store, Wanted(hub="other"), 100)) == []
+    assert numbers(await find(store, Wanted(sequence=2), 100)) == [2, 2]
+    assert numbers(await find(store, Wanted(kind=FailureKind.EXHAUSTED), 100)) == [3, 6]
+    old = Wanted(failed_before=NOW - timedelta(hours=4))
+    assert numbers(await find(store, old, 100)) == [5, 6]
+
+
+async def test_they_come_page_by_page_however_many_there_are() -> None:
+    store = await store_with(range(250), store=MemoryIngestionStore(lambda: NOW, rows_max=300))
+    assert numbers(await find(store, Wanted(), 240)) == list(range(240))
+    assert numbers(await find(store, Wanted(), 240, after=239)) == list(range(240, 250))
+
+
+async def test_all_are_gone_through_once_though_some_stay_and_some_go() -> None:
+    store = await store_with(range(10))
+    met: list[int] = []
+    async for chunk in chunks(store, Wanted(), 3):
+        met += numbers(chunk)
+        await purge(store, chunk[:2])
+    assert met == list(range(10))
+
+
+async def test_reading_one_gives_its_event_and_says_what_is_not_clear() -> None:
+    store = await store_with([1, 2])
+    hub = MemoryHubReader()
+    stored, found = await read(store, hub, Wanted(sequence=2))
+    assert (stored.letter.error, found.body, found.partition_key) == ("ValueError: 2", b"x", "key")
+    with pytest.raises(NotThere, match="no dead letter"):
+        await read(store, hub, Wanted(sequence=3))
+    await store_with([2], SECOND, store)
+    with pytest.raises(NotThere, match="more than one"):
+        await read(store, hub, Wanted(sequence=2))
+
+
+async def test_a_body_too_large_to_keep_is_read_from_the_hub_while_it_is_there() -> None:
+    store, hub = await store_with([1]), MemoryHubReader()
+    hub.add(FIRST, event(0), event(1, b"large"))
+    stored = (await find(store, Wanted(), 1))[0]
+    without = replace(stored, letter=replace(stored.letter, body=None))
+    assert (await event_of(without, hub)).body == b"large"
+    hub.forget(FIRST, 2)
+    with pytest.raises(NotThere, match="the hub lost it"):
+        await event_of(without, hub)
+
+
+# --- into the pipeline again ------------------------------------------------------------------
+
+
+async def test_a_redriven_event_is_an_effect_with_its_messages_and_no_dead_letter() -> None:
+    store = await store_with([1, 2])
+    outcome = await redriver(store, to_message).run(await find(store, Wanted(sequence=1), 1))
+    assert numbers(outcome.done) == [1]
+    assert numbers(await find(store, Wanted(), 9)) == [2]
+    assert [s.message.message_id for s in await store.outbox(FIRST, 9)] == ["hub:0:1"]
+
+
+async def test_of_two_who_redrive_one_does() -> None:
+    store = await store_with([1])
+    letters = await find(store, Wanted(), 1)
+    first = await redriver(store, to_message).run(letters)
+    second = await redriver(store, to_message).run(letters)
+    assert (len(first.done), len(second.done), len(second.gone)) == (1, 0, 1)
+    assert len(await store.outbox(FIRST, 9)) == 1
+
+
+async def test_what_fails_again_stays_and_the_others_go_on() -> None:
+    store = await store_with([1, 2, 4])
+
+    def handle(event: Event) -> Effect:
+        if event.sequence == 2:
+            raise TransientFailure("not yet")
+        return to_message(event)
+
+    outcome = await redriver(store, handle).run(await find(store, Wanted(), 9))
+    assert numbers(outcome.done) == [1, 4]
+    assert [(s.letter.sequence, why) for s, why in outcome.failed] == [
+        (2, "TransientFailure: not yet")
+    ]
+    assert numbers(await find(store, Wanted(), 9)) == [2]
+
+
+async def test_an_outage_stops_redriving_and_harms_nothing() -> None:
+    store = await store_with([1, 2])
+
+    def handle(event: Event) -> Effect:
+        raise DependencyDown("database")
+
+    with pytest.raises(DependencyDown):
+        await redriver(store, handle).run(await find(store, Wanted(), 9))
+    assert numbers(await find(store, Wanted(), 9)) == [1, 2]
+
+
+class LosesReplies(MemoryIngestionStore):
+    """The first call takes effect, its reply is lost."""
+
+    lost = False
+
+    async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
+        await super().redrive(stored, effect)
+        if not self.lost:
+            self.lost = True
+            raise StoreUnavailable("no reply")
+
+
+async def test_a_lost_reply_does_not_make_it_twice_or_a_failure() -> None:
+    store = await store_with([1], store=LosesReplies(lambda: NOW))
+    outcome = await redriver(store, to_message).run(await find(store, Wanted(), 9))
+    assert numbers(outcome.done) == [1]
+    assert len(await store.outbox(FIRST, 9)) == 1
+
+
+# --- to a queue -------------------------------------------------------------------------------
+
+
+class Queue:
+    """Detects duplicates; may fail after it took everything."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.taken: dict[str, bytes | None] = {}
+
+    async def send(self, letters: Sequence[StoredDeadLetter]) -> None:
+        for stored in letters:
+            key = message_id(stored.stream, stored.letter.sequence)
+            self.taken.setdefault(key, stored.letter.body)
+        if self.fails:
+            raise SendingFailed("no reply")
+
+
+async def test_what_was_sent_to_a_queue_is_removed_and_nothing_else() -> None:
+    store, queue = await store_with([1, 2]), Queue()
+    outcome = await send_away(
+        store, MemoryHubReader(), queue, await find(store, Wanted(sequence=1), 9)
+    )
+    assert numbers(outcome.done) == [1]
+    assert queue.taken == {"hub:0:1": b"x"}
+    assert numbers(await find(store, Wanted(), 9)) == [2]
+
+
+async def test_what_may_not_have_been_sent_is_kept_and_sending_again_adds_nothing() -> None:
+    store, queue = await store_with([1, 2]), Queue(fails=True)
+    with pytest.raises(SendingFailed):
+        await send_away(store, MemoryHubReader(), queue, await find(store, Wanted(), 9))
+    assert numbers(await find(store, Wanted(), 9)) == [1, 2]
+    queue.fails = False
+    await send_away(store, MemoryHubReader(), queue, await find(store, Wanted(), 9))
+    assert sorted(queue.taken) == ["hub:0:1", "hub:0:2"]
+    assert await find(store, Wanted(), 9) == []
+
+
+# --- for good ---------------------------------------------------------------------------------
+
+
+async def test_purging_by_age_goes_by_the_stores_clock() -> None:
+    store = await store_with(range(1, 7))
+    before = await older_than(store, FIRST, timedelta(hours=4))
+    outcome = await purge(store, await find(store, Wanted(failed_before=before), 100))
+    assert numbers(outcome.done) == [5, 6]
+    assert numbers(await find(store, Wanted(), 100)) == [1, 2, 3, 4]

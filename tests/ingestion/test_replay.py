@@ -1,0 +1,158 @@
+"""Reading a stretch of a partition again: into an account of its own, beside the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from itertools import count
+
+import pytest
+
+from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
+from shared.ingestion.errors import NotThere, StoreUnavailable
+from shared.ingestion.events.accounting import Writer
+from shared.ingestion.events.ports import Saved
+from shared.ingestion.events.process_batch import Consumer, run
+from shared.ingestion.events.replay import Stretch, replay, side_stream, silent
+from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
+from tests.builders import NOW
+from tests.simulation.ingestion_fleet import once, one_by_one
+
+STREAM = Stream("ns", "hub", "$Default", "0")
+SIDE = side_stream(STREAM, "again")
+
+
+class Hub(MemoryHubReader):
+    """One partition, whichever consumer group asks."""
+
+    def __init__(self) -> None:
+        super().__init__(read_max=7)
+        events = [Event(n, f"@{n}", NOW + timedelta(minutes=n), b"x", "k") for n in range(30)]
+        for stream in (STREAM, SIDE):
+            self.add(stream, *events)
+
+    def lose(self, before: int) -> None:
+        for stream in (STREAM, SIDE):
+            self.forget(stream, before)
+
+
+class Rig:
+    """A partition that was processed once, by a handler that was wrong about every fifth event."""
+
+    def __init__(self) -> None:
+        self.hub, self.store = Hub(), MemoryIngestionStore(lambda: NOW)
+        self.wrong = True
+        self.sent: list[str] = []
+        self.numbers = count()
+
+    async def handle(self, event: Event) -> Effect:
+        if self.wrong and event.sequence % 5 == 0:
+            raise ValueError("misunderstood")
+        message = OutboxMessage(message_id(STREAM, event.sequence), "m")
+        return Effect(event.sequence, "value", (message,))
+
+    async def send(self, messages: Sequence[OutboxMessage]) -> None:
+        self.sent += [message.message_id for message in messages]
+
+    def consumer(self, stream: Stream = SIDE) -> Consumer:
+        handle: Callable[[Event], Awaitable[Effect]] = self.handle
+        return Consumer(
+            stream,
+            Writer("me"),
+            self.store,
+            self.hub,
+            handle if self.sent_too else silent(handle),
+            once,
+            one_by_one,
+            lambda: f"tx{next(self.numbers)}",
+        )
+
+    sent_too = False
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    rig = Rig()
+    rig.sent_too = True
+    await run(tuple(rig.hub.events[STREAM]), rig.consumer(STREAM))
+    rig.sent_too = rig.wrong = False
+    return rig
+
+
+async def test_it_accounts_for_the_stretch_and_leaves_the_stream_alone(rig: Rig) -> None:
+    before = await rig.store.load(STREAM)
+    outcome = await replay(rig.consumer(), Stretch(first=12, last=20), None)
+    assert (outcome.first, outcome.effects, outcome.dead_letters) == (12, 9, 0)
+    assert sorted(rig.store.rows[SIDE].effects) == list(range(12, 21))
+    assert await rig.store.load(STREAM) == before
+    assert sorted(rig.store.rows[STREAM].dead_letters) == [0, 5, 10, 15, 20, 25]
+
+
+async def test_it_ends_with_the_newest_event_there_is(rig: Rig) -> None:
+    outcome = await replay(rig.consumer(), Stretch(first=25), None)
+    assert (outcome.effects, outcome.last) == (5, 29)
+
+
+async def test_it_starts_at_a_time(rig: Rig) -> None:
+    outcome = await replay(rig.consumer(), Stretch(since=NOW + timedelta(minutes=26.5)), None)
+    assert (outcome.first, outcome.effects) == (27, 3)
+
+
+async def test_nothing_leaves_unless_that_is_asked_for(rig: Rig) -> None:
+    await replay(rig.consumer(), Stretch(first=0), None)
+    assert await rig.store.outbox(SIDE, 100) == []
+
+
+async def test_what_leaves_has_the_ids_of_the_first_time(rig: Rig) -> None:
+    rig.sent_too = True
+    await replay(rig.consumer(), Stretch(first=28), rig)
+    assert rig.sent == ["hub:0:28", "hub:0:29"]
+
+
+class BreaksOff(MemoryIngestionStore):
+    """Fails after so many commits."""
+
+    left = 2
+
+    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+        if stream == SIDE and self.left == 0:
+            raise StoreUnavailable("gone")
+        self.left -= stream == SIDE
+        return await super().commit(stream, saved, commit)
+
+
+async def test_the_same_name_goes_on_where_it_stopped(rig: Rig) -> None:
+    broken = BreaksOff(lambda: NOW)
+    rig.store, broken.left = broken, 2
+    with pytest.raises(StoreUnavailable):
+        await replay(rig.consumer(), Stretch(first=3), None)
+    done = len(broken.rows[SIDE].effects)
+    assert 0 < done < 27
+    broken.left = 1000
+    outcome = await replay(rig.consumer(), Stretch(first=3), None)
+    assert (outcome.first, outcome.effects) == (3, 27 - done)
+    again = await replay(rig.consumer(), Stretch(first=3), None)
+    assert again.effects == 0
+
+
+async def test_what_the_hub_lost_in_between_is_a_gap_of_the_replay(rig: Rig) -> None:
+    await replay(rig.consumer(), Stretch(first=3, last=9), None)
+    rig.hub.lose(before=20)
+    outcome = await replay(rig.consumer(), Stretch(), None)
+    assert [(gap.first, gap.last) for gap in outcome.gaps] == [(10, 19)]
+    assert outcome.checkpoint is not None
+    assert outcome.checkpoint.sequence == 29
+
+
+async def test_a_stretch_of_which_nothing_is_left_says_so(rig: Rig) -> None:
+    rig.hub.lose(before=20)
+    with pytest.raises(NotThere, match="no event is left from 3 to 9"):
+        await replay(rig.consumer(), Stretch(first=3, last=9), None)
+    late = await replay(rig.consumer(), Stretch(first=3), None)
+    assert late.first == 20
+
+
+@pytest.mark.parametrize("name", ["", "a~b", "a|b", "-a", "a" * 51, "a b"])
+def test_a_name_that_would_not_do_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="a name of 1 to 50"):
+        side_stream(STREAM, name)

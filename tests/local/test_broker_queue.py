@@ -1,0 +1,274 @@
+"""Queues of the broker behind the AMQP stand-in: locks, settlement, deferral, lifetimes."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from local.amqp_broker.model.entities import Counts
+from local.amqp_broker.model.errors import InvalidProperties, LockLost, MessageNotFound, NotAllowed
+from local.amqp_broker.model.message import Content, Message, State
+from local.amqp_broker.model.namespace import Namespace
+from local.amqp_broker.model.properties import QueueProperties
+from local.amqp_broker.model.store import Store
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LOCK = timedelta(seconds=30)
+
+
+def seconds(count: float) -> timedelta:
+    return timedelta(seconds=count)
+
+
+def bodies(*texts: str) -> list[Content]:
+    return [Content(text.encode()) for text in texts]
+
+
+def queue(**properties: object) -> Namespace:
+    namespace = Namespace()
+    wanted = {"lock_duration": LOCK, **properties}
+    namespace.declare_queue("jobs", QueueProperties(**wanted))  # type: ignore[arg-type]
+    return namespace
+
+
+def received(store: Store, now: datetime = NOW) -> tuple[str, UUID]:
+    message = store.receive(now)
+    assert message is not None
+    assert message.lock is not None
+    return text(message), message.lock.token
+
+
+def text(message: Message | None) -> str:
+    assert message is not None
+    return message.content.payload.decode()
+
+
+def drained(store: Store, now: datetime = NOW) -> list[str]:
+    found = []
+    while (message := store.receive_and_delete(now)) is not None:
+        found.append(text(message))
+    return found
+
+
+class TestPeekLock:
+    def test_messages_come_in_the_order_they_were_sent(self) -> None:
+        namespace = queue()
+        assert namespace.send("JOBS", bodies("a", "b"), NOW) == [1, 2]
+        assert namespace.send("jobs", bodies("c"), NOW) == [3]
+        assert drained(namespace.store("jobs")) == ["a", "b", "c"]
+
+    def test_a_locked_message_is_hidden_until_its_lock_runs_out(self) -> None:
+        namespace = queue()
+        namespace.send("jobs", bodies("a"), NOW)
+        store = namespace.store("jobs")
+        received(store)
+        assert store.receive(NOW + LOCK - seconds(0.001)) is None
+        again = store.receive(NOW + LOCK)
+        assert again is not None
+        assert again.delivery_count == 1
+
+    def test_a_lock_that_ran_out_settles_nothing(self) -> None:
+        namespace = queue()
+        namespace.send("jobs", bodies("a"), NOW)
+        store = namespace.store("jobs")
+        _, token = received(store)
+        for settle in (store.complete, store.abandon, store.defer, store.renew, store.release):
+            with pytest.raises(LockLost):
+                settle(token, NOW + LOCK)
+        assert namespace.counts("jobs", NOW + LOCK) == Counts(active=1)
+
+    def test_a_message_is_settled_once(self) -> None:
+        namespace = queue()
+        namespace.send("jobs", bodies("a"), NOW)
+        store = namespace.store("jobs")
+        _, token = received(store)
+        store.complete(token, NOW)
+        with pytest.raises(LockLost):
+            store.complete(token, NOW)
+        assert namespace.counts("jobs", NOW) == Counts()
+
+    def test_renewing_moves_the_end_of_the_lock(self) -> None:
+        namespace = queue()
+        namespace.send("jobs", bodies("a"), NOW)
+        store = namespace.store("jobs")
+        _, token = received(store)
+        later = NOW + seconds(20)
+        assert store.renew(token, later) == later + LOCK
+        assert store.receive(NOW + LOCK + seconds(1)) is None
+        store.complete(token, later + LOCK - seconds(1))
+
+    def test_an_abandoned_message_gets_its_old_place(self) -> None:
+        namespace = queue()
+        namespace.send("jobs", bodies("a", "b", "c"), NOW)
+        store = namespace.store("jobs")
+        _, first = received(store)
+        received(store)
+        store.abandon(first, NOW)
+        assert drained(store) == ["a", "c"]
+
+    def test_releasing_costs_no_delivery_and_abandoning_costs_one(self) -> None:
+        namespace = queue()
+        namespace.send("jobs", bodies("a"), NOW)
+        store = namespace.store("jobs")
+        store.release(received(store)[1], NOW)
+        store.abandon(received(store)[1], NOW)
+        message = store.receive(NOW)
+        assert message is not None
+        assert message.delivery_count == 1
+
+
+class TestDeadLetters:
+    def test_after_the_last_failed_delivery_it_is_dead(self) -> None:
+        namespace = queue(max_delivery_count=2)
+        namespace.send("jobs", bodies("a"), NOW)
+        store = namespace.store("jobs")
+        store.abandon(received(store)[1], NOW)
+        received(store)
+        store.advance(NOW + LOCK)
+        assert namespace.counts("jobs", NOW + LOCK) == Counts(dead_letter=1)
+        dead = namespace.store("jobs/$deadletterqueue").receive(NOW + LOCK)
+        assert dead is not None
+        assert dead.dead_letter is not None
+        assert (dead.dead_letter.reason, dead.dead_letter.source) == (
+            "MaxDeliveryCountExceeded",
+            "jobs",
+        )
+        assert (dead.sequence_number, dead.delivery_count) == (1, 2)
+
+    def test_a_receiver_may_say_why(self) -> None:
+        namespace = queue()
+        namespace.send("jobs", bodies("a"), NOW)
+        store = namespace.store("jobs")
+        store.dead_letter(received(store)[1], NOW, "why", "because")
+        dead = namespace.store("jobs/$DeadLetterQueue")
+        (message,) = dead.peek(0, 10, NOW)
+        assert message.dead_letter is not None
+        assert (message.dead_letter.reason, message.dead_letter.description) == ("why", "because")
+
+    def test_dead_letters_may_fail_for_ever_and_die_no_second_time(self) -> None:
+        namespace = queue(max_delivery_count=1)
+        namespace.send("jobs", bodies("a"), NOW)
+        namespace.store("jobs").abandon(received(namespace.store("jobs"))[1], NOW)
+        dead = namespace.store("jobs/$DeadLetterQueue")
+        for _ in range(5):
+            dead.abandon(received(dead)[1], NOW)
+        _, token = received(dead)
+        with pytest.raises(NotAllowed):
+            dead.dead_letter(token, NOW, None, None)
+        dead.complete(token, NOW)
+        assert namespace.counts("jobs", NOW) == Counts()
+
+
+class TestDeferral:
+    def test_a_deferred_message_comes_by_its_number_only(self) -> None:
+        namespace = queue()
+        namespace.send("jobs", bodies("a", "b"), NOW)
+        store = namespace.store("jobs")
+        store.defer(received(store)[1], NOW)
+        assert drained(store) == ["b"]
+        (message,) = store.receive_deferred([1], NOW)
+        assert message.lock is not None
+        store.complete(message.lock.token, NOW)
+        assert namespace.counts("jobs", NOW) == Counts()
+
+    def test_it_stays_deferred_when_the_second_receiver_fails_too(self) -> None:
+        namespace = queue()
+        namespace.send("jobs", bodies("a"), NOW)
+        store = namespace.store("jobs")
+        store.defer(received(store)[1], NOW)
+        store.receive_deferred([1], NOW)
+        assert store.receive(NOW + LOCK) is None
+        (message,) = store.receive_deferred([1], NOW + LOCK)
+        assert (message.state, message.delivery_count) == (State.DEFERRED, 1)
+
+    @pytest.mark.parametrize("numbers", [[2], [1, 2], [99]])
+    def test_all_that_were_asked_for_or_none(self, numbers: list[int]) -> None:
+        namespace = queue()
+        namespace.send("jobs", bodies("a", "b"), NOW)
+        store = namespace.store("jobs")
+        store.defer(received(store)[1], NOW)
+        with pytest.raises(MessageNotFound):
+            store.receive_deferred(numbers, NOW)
+        assert len(store.receive_deferred([1], NOW)) == 1
+
+    def test_a_deferred_message_can_be_taken_for_good_at_once(self) -> None:
+        namespace = queue()
+        namespace.send("jobs", bodies("a"), NOW)
+        store = namespace.store("jobs")
+        store.defer(received(store)[1], NOW)
+        assert [text(each) for each in store.receive_deferred([1], NOW, delete=True)] == ["a"]
+        assert namespace.counts("jobs", NOW) == Counts()
+
+
+class TestLifetimes:
+    def test_the_shorter_of_the_two_lifetimes_counts(self) -> None:
+        namespace = queue(time_to_live=seconds(60))
+        lives = (seconds(10), seconds(100), None)
+        namespace.send("jobs", [Content(b"", time_to_live=life) for life in lives], NOW)
+        store = namespace.store("jobs")
+        for after, left in ((9, 3), (10, 2), (59, 2), (60, 0)):
+            store.advance(NOW + seconds(after))
+            assert len(store) == left
+
+    def test_what_expires_may_go_to_the_dead_letters(self) -> None:
+        namespace = queue(time_to_live=seconds(60), dead_letters_expired=True)
+        namespace.send("jobs", bodies("a"), NOW)
+        later = NOW + timedelta(days=9)
+        assert namespace.counts("jobs", later) == Counts(dead_letter=1)
+        (dead,) = namespace.store("jobs/$deadletterqueue").peek(0, 1, later)
+        assert dead.dead_letter is not None
+        assert dead.dead_letter.reason == "TTLExpiredException"
+
+    def test_a_message_does_not_expire_while_it_is_locked(self) -> None:
+        namespace = queue(time_to_live=seconds(5))
+        namespace.send("jobs", bodies("a", "b"), NOW)
+        store = namespace.store("jobs")
+        _, kept = received(store)
+        _, lost = received(store)
+        store.complete(kept, NOW + seconds(6))
+        store.abandon(lost, NOW + seconds(6))
+        assert len(store) == 0
+
+    def test_a_lifetime_beyond_the_calendar_is_for_ever(self) -> None:
+        namespace = queue(time_to_live=timedelta.max)
+        namespace.send("jobs", bodies("a"), NOW)
+        assert namespace.counts("jobs", NOW + timedelta(days=99_999)) == Counts(active=1)
+
+
+class TestPeek:
+    def test_it_shows_every_state_and_locks_nothing(self) -> None:
+        namespace = queue()
+        namespace.send("jobs", bodies("a", "b", "c"), NOW)
+        scheduled = Content(b"d", scheduled_for=NOW + seconds(9))
+        namespace.send("jobs", [scheduled], NOW)
+        store = namespace.store("jobs")
+        store.defer(received(store)[1], NOW)
+        received(store)
+        entity = namespace.entity("jobs")
+        found = store.peek(0, 10, NOW, entity.intake.scheduled)
+        assert [(text(each), each.state) for each in found] == [
+            ("a", State.DEFERRED),
+            ("b", State.ACTIVE),
+            ("c", State.ACTIVE),
+            ("d", State.SCHEDULED),
+        ]
+        assert [text(each) for each in store.peek(2, 1, NOW)] == ["b"]
+        assert drained(store) == ["c"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lock_duration": timedelta(0)},
+        {"lock_duration": timedelta(minutes=6)},
+        {"max_delivery_count": 0},
+        {"requires_session": True, "forward_to": "other"},
+        {"duplicate_window": seconds(1)},
+        {"duplicate_window": timedelta(days=8)},
+        {"time_to_live": timedelta(0)},
+        {"max_message_bytes": 0},
+    ],
+)
+def test_properties_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidProperties):
+        queue(**wrong)

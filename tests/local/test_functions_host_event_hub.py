@@ -1,0 +1,96 @@
+"""A partition under a lease, and a batch that is in work when the lease ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from azure.eventhub import EventData
+
+from local.functions_host import event_hub_reading
+from local.functions_host.event_hub_reading import PartitionReading
+from shared.adapters.event_hubs.receiver import DeliverData
+from shared.ingestion.errors import HubUnavailable
+
+BATCH = [EventData("a")]
+
+
+@dataclass
+class World:
+    """A hub that hands one batch over each time, and a function that takes its time."""
+
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    may_end: asyncio.Event = field(default_factory=asyncio.Event)
+    checkpoints: int = 0
+    received: int = 0
+    failures: list[str] = field(default_factory=list)
+    breaks: bool = False
+
+    def reading(self) -> PartitionReading:
+        return PartitionReading(self.receive, self.process, self.failed, self.stopping)
+
+    async def receive(self, deliver: DeliverData) -> None:
+        self.received += 1
+        if self.breaks and self.received == 1:
+            raise HubUnavailable("no answer")
+        await deliver(BATCH)
+        await asyncio.Event().wait()
+
+    async def process(self, events: Sequence[EventData], given_up: asyncio.Event) -> None:
+        assert events == BATCH
+        self.begun.set()
+        await self.may_end.wait()
+        self.checkpoints += not given_up.is_set()
+
+    def failed(self, error: Exception) -> None:
+        self.failures.append(str(error))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_who_is_robbed_of_a_partition_does_not_wait_and_writes_no_checkpoint(
+    world: World,
+) -> None:
+    reading = world.reading()
+    await world.begun.wait()
+    reading.cancel()
+    await asyncio.wait_for(reading.ended(), 1)
+    world.may_end.set()
+    await asyncio.sleep(0)
+    assert world.checkpoints == 0
+
+
+async def test_who_stops_ends_the_batch_before_it_gives_the_partition_up(world: World) -> None:
+    reading = world.reading()
+    await world.begun.wait()
+    world.stopping.set()
+    reading.cancel()
+    ended = asyncio.create_task(reading.ended())
+    _, waiting = await asyncio.wait([ended], timeout=0.05)
+    assert waiting, "the function still runs"
+    world.may_end.set()
+    await asyncio.wait_for(ended, 1)
+    assert world.checkpoints == 0, "what a stop interrupts is read again"
+
+
+async def test_what_breaks_is_begun_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[int] = []
+
+    async def pause(failures: int) -> None:
+        pauses.append(failures)
+
+    monkeypatch.setattr(event_hub_reading, "pause", pause)
+    world.breaks = True
+    world.may_end.set()
+    reading = world.reading()
+    await world.begun.wait()
+    await asyncio.sleep(0)
+    assert (world.failures, pauses, world.checkpoints) == (["no answer"], [1], 1)
+    reading.cancel()
+    await reading.ended()

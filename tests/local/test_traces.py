@@ -1,0 +1,197 @@
+"""Rules of reading a trace from a CSV file."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local.demo.traces import TRACE_MINUTES_MAX, Trace, TraceError, load_trace
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+SHIPPED = Path(__file__).parents[2] / "local" / "data" / "nasa_http_1995-07-11_13.csv"
+
+
+@pytest.fixture
+def trace_file(tmp_path: Path) -> Path:
+    return tmp_path / "trace.csv"
+
+
+def read(path: Path, text: str | bytes) -> Trace:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load_trace(path)
+
+
+def rows(*samples: tuple[str, object]) -> str:
+    return "time,arrivals\n" + "".join(f"{time},{count}\n" for time, count in samples)
+
+
+def test_minutes_are_taken_as_they_stand(trace_file: Path) -> None:
+    text = rows(("2024-05-01T12:00:00Z", 3), ("2024-05-01T12:01:00Z", 4.5))
+    assert read(trace_file, text) == Trace(NOON, (3.0, 4.5))
+
+
+def test_an_offset_is_turned_into_utc(trace_file: Path) -> None:
+    trace = read(trace_file, rows(("2024-05-01T08:00:00-04:00", 3), ("2024-05-01T12:01:00Z", 4)))
+    assert trace == Trace(NOON, (3.0, 4.0))
+
+
+def test_time_at_gives_the_start_of_a_minute() -> None:
+    assert Trace(NOON, (1.0, 2.0)).time_at(1.5) == datetime(2024, 5, 1, 12, 1, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufefftime,arrivals\n2024-05-01T12:00:00Z,3\n2024-05-01T12:01:00Z,4\n",
+        "Time , ARRIVALS\n2024-05-01T12:00:00Z,3\n2024-05-01T12:01:00Z,4\n",
+        "\n\ntime,arrivals\r\n\r\n2024-05-01T12:00:00Z,3\r\n , \r\n2024-05-01T12:01:00Z, 4",
+        "host,arrivals,time\na,3,2024-05-01T12:00:00Z\nb,4,2024-05-01T12:01:00Z\n",
+        'time,arrivals\n"2024-05-01T12:00:00Z","3"\n"2024-05-01T12:01:00Z","4"\n',
+    ],
+    ids=["byte order mark", "case of the header", "blank lines", "other columns", "quotes"],
+)
+def test_harmless_differences_are_read_without_a_notice(trace_file: Path, text: str) -> None:
+    assert read(trace_file, text) == Trace(NOON, (3.0, 4.0))
+
+
+def test_naive_times_are_read_as_utc_with_a_notice(trace_file: Path) -> None:
+    trace = read(trace_file, rows(("2024-05-01 12:00:00", 3), ("2024-05-01 12:01:00", 4)))
+    assert trace.start == NOON
+    assert trace.notices == ("2 times without an offset, the first on line 2: read as UTC",)
+
+
+def test_missing_minutes_become_zero_with_a_notice(trace_file: Path) -> None:
+    times = ("12:00", "12:01", "12:04", "12:05")
+    trace = read(trace_file, rows(*((f"2024-05-01T{time}Z", 2) for time in times)))
+    assert trace.arrivals == (2, 2, 0, 0, 2, 2)
+    assert trace.notices == (
+        "2 missing steps of 1 min, the first before line 4: read as no arrivals",
+    )
+
+
+def test_seconds_are_summed_into_minutes_with_a_notice(trace_file: Path) -> None:
+    text = rows(*((f"2024-05-01T12:0{n // 60}:{n % 60:02}Z", 1) for n in range(90)))
+    trace = read(trace_file, text)
+    assert trace.arrivals == (60, 30)
+    assert trace.notices == ("rows 1 s apart: summed into minutes",)
+
+
+def test_longer_steps_are_spread_over_minutes_with_a_notice(trace_file: Path) -> None:
+    trace = read(trace_file, rows(("2024-05-01T12:00Z", 10), ("2024-05-01T12:05Z", 20)))
+    assert trace.arrivals == pytest.approx([2] * 5 + [4] * 5)
+    assert trace.notices == ("rows 5 min apart: spread evenly over minutes",)
+
+
+def test_steps_that_do_not_fit_minutes_are_split_at_the_minute(trace_file: Path) -> None:
+    trace = read(trace_file, rows(("2024-05-01T12:00:00Z", 9), ("2024-05-01T12:01:30Z", 18)))
+    assert trace.arrivals == pytest.approx([6, 9, 12])
+
+
+def test_one_row_is_one_minute_with_a_notice(trace_file: Path) -> None:
+    trace = read(trace_file, rows(("2024-05-01T12:00Z", 10)))
+    assert trace.arrivals == (10.0,)
+    assert trace.notices == ("one row only: read as the arrivals of one minute",)
+
+
+A = "2024-05-01T12:00Z"
+B = "2024-05-01T12:01Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem", "fix"),
+    [
+        ("", 1, "empty", "time,arrivals"),
+        ("\n \n", 1, "empty", "time,arrivals"),
+        ("time,arrivals\n", 2, "no row", "Add"),
+        (f"{A},1\n", 1, "no column 'time' and 'arrivals'", "header"),
+        (f"when,arrivals\n{A},1\n", 1, "'when,arrivals' has no column 'time'", "header"),
+        (f"time;arrivals\n{A};1\n", 1, "no column", "commas"),
+        (f"time,arrivals\n{A}\n", 2, "has 1 fields", "one value for each column"),
+        (f"time,arrivals\n{A},1,5\n", 2, "has 3 fields", "a point in decimals"),
+        (rows((A, 1), (B, "many")), 3, "'many' is not a number", "number of items"),
+        (rows((A, "")), 2, "'' is not a number", "number of items"),
+        (rows((A, "1_000")), 2, "'1_000' is not a number", "number of items"),
+        (rows((A, "nan")), 2, "'nan' is not a finite number", "number of items"),
+        (rows((A, "-inf")), 2, "'-inf' is not a finite number", "number of items"),
+        (rows((A, -1)), 2, "'-1' is negative", "number of items"),
+        (rows((A, 1e13)), 2, "above 1e+12", "unit"),
+        (rows(("yesterday", 1)), 2, "'yesterday' is not a time", "ISO 8601"),
+        (rows(("0001-01-01T00:00+14:00", 1)), 2, "is not a time", "ISO 8601"),
+        (rows(("9999-12-31T23:59Z", 1)), 2, "lies at the end of the calendar", "2 to 9998"),
+        (rows(("0001-01-01T00:00Z", 1)), 2, "lies at the end of the calendar", "2 to 9998"),
+        (rows((A, 1), (A, 2)), 3, "stands already on line 2", "delete one"),
+        (rows((B, 1), (A, 2)), 3, "is before 2024-05-01T12:01:00Z on line 2", "Sort"),
+        (rows((A, 1), ("2024-05-01T13:00Z", 2)), 3, "60 min apart", "30 min"),
+        (rows((A, 1), ("2024-05-01T12:00:00.5Z", 2)), 3, "0.5 s apart", "1 s"),
+        (
+            rows((A, 1), (B, 1), ("2024-05-01T12:02Z", 1), ("2024-05-01T12:02:30Z", 1)),
+            5,
+            "30 s after the row before",
+            "one step",
+        ),
+        (
+            rows((A, 1), (B, 1), ("2034-05-01T12:02Z", 1)),
+            4,
+            f"more than {TRACE_MINUTES_MAX:,}",
+            "year",
+        ),
+        (b"time,arrivals\n\xff\xfe,1\n", 2, "not UTF-8", "UTF-8"),
+        (f'time,arrivals\n{A},"1\n', 2, "not a CSV row", "plain CSV"),
+    ],
+)
+def test_a_bad_file_gets_one_error_with_line_value_and_fix(
+    trace_file: Path, text: str | bytes, line: int, problem: str, fix: str
+) -> None:
+    with pytest.raises(TraceError) as caught:
+        read(trace_file, text)
+    assert str(trace_file) in str(caught.value)
+    assert f"line {line}:" in str(caught.value)
+    assert problem in caught.value.problem
+    assert fix in caught.value.fix
+
+
+def test_a_file_that_cannot_be_opened_is_a_trace_error(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="No such file"):
+        load_trace(tmp_path / "none.csv")
+    with pytest.raises(TraceError, match="cannot be read"):
+        load_trace(tmp_path)
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_any_bytes_are_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.csv"
+    for content in (data, b"time,arrivals\n" + data):
+        path.write_bytes(content)
+        try:
+            assert load_trace(path).minutes > 0
+        except TraceError as error:
+            assert str(path) in str(error)  # noqa: PT017 - either outcome is right
+
+
+@given(
+    step_seconds=st.integers(1, 1800),
+    counts=st.lists(st.integers(0, 1000), min_size=2, max_size=50),
+)
+def test_resampling_loses_no_arrivals(
+    tmp_path_factory: pytest.TempPathFactory, step_seconds: int, counts: list[int]
+) -> None:
+    start = NOON.timestamp()
+    path = tmp_path_factory.getbasetemp() / "steps.csv"
+    samples = [
+        (datetime.fromtimestamp(start + n * step_seconds, UTC).isoformat(), count)
+        for n, count in enumerate(counts)
+    ]
+    trace = read(path, rows(*samples))
+    assert sum(trace.arrivals) == pytest.approx(sum(counts))
+    assert trace.minutes == -(-len(counts) * step_seconds // 60)
+
+
+def test_the_shipped_trace_is_three_whole_days_without_notices() -> None:
+    trace = load_trace(SHIPPED)
+    assert trace.start == datetime(1995, 7, 11, 4, tzinfo=UTC)
+    assert (trace.minutes, trace.notices) == (3 * 1440, ())
+    assert (sum(trace.arrivals), max(trace.arrivals)) == (307_145, 409)

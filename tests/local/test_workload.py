@@ -1,0 +1,277 @@
+"""Rules of the workload's twin: the fluid queue, its replay of a trace, and its clock."""
+
+import math
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local.demo.fluid_queue import FluidQueue, QueueState
+from local.demo.traces import Trace
+from local.demo.workload import TwinClock, Workload, default_instance_rate
+
+START = datetime(2024, 5, 1, tzinfo=UTC)
+
+
+def trace_of(*arrivals: float) -> Trace:
+    return Trace(START, tuple(arrivals))
+
+
+class TestTheQueue:
+    queue = FluidQueue(instance_rate_per_minute=10.0, dead_time_minutes=3.0)
+
+    def test_capacity_above_the_load_leaves_nothing_waiting(self) -> None:
+        state = self.queue.step(self.queue.start(2), arrivals=15)
+        assert (state.backlog, state.age_minutes, state.counters.drained) == (0, 0, 15)
+
+    def test_load_above_capacity_waits(self) -> None:
+        state = self.queue.step(self.queue.start(1), arrivals=30)
+        assert state.backlog == pytest.approx(20)
+        assert state.age_minutes == pytest.approx(2 / 3)
+
+    def test_the_backlog_drains_in_order_of_arrival(self) -> None:
+        state = self.queue.step(self.queue.start(0), arrivals=10)
+        state = self.queue.step(state, arrivals=20)
+        state = self.queue.order(state, 1)
+        state = self.queue.step(state, arrivals=0, minutes=3.0)
+        state = self.queue.step(state, arrivals=0, minutes=1.0)
+        assert state.backlog == pytest.approx(20)
+        assert state.age_minutes == pytest.approx(state.minute - 1.0)
+
+    def test_without_capacity_the_oldest_item_just_gets_older(self) -> None:
+        state = self.queue.step(self.queue.start(0), arrivals=1, minutes=1.0)
+        state = self.queue.step(state, arrivals=0, minutes=9.0)
+        assert state.age_minutes == 10
+
+    def test_the_worst_age_is_seen_inside_a_step(self) -> None:
+        """A dense minute, then a thin one: the age peaks where the dense one ends."""
+        state = self.queue.step(self.queue.start(1), arrivals=30, minutes=1.0)
+        state = self.queue.step(state, arrivals=1, minutes=4.0)
+        assert state.age_minutes == 0
+        assert state.counters.age_max_minutes == pytest.approx(2.0)
+
+    @pytest.mark.parametrize(
+        ("before", "after", "standing", "dead_time"),
+        [(1.0, 4.0, 1, 3.0), (2.0, 5.0, 2, 3.0), (3.0, 20.0, 4, 2.5), (0.0, 3.0, 1, 7.0)],
+    )
+    def test_dead_time_theorem(
+        self, before: float, after: float, standing: int, dead_time: float
+    ) -> None:
+        """Load steps from λ0 to λ1 (in instances), s standing: worst age = D (1 - s / λ1)."""
+        queue = FluidQueue(10.0, dead_time)
+        state = queue.step(queue.start(standing), arrivals=before * 10 * 5, minutes=5.0)
+        state = queue.order(state, math.ceil(after) + 2)
+        state = queue.step(state, arrivals=after * 10 * 30, minutes=30.0)
+        assert state.counters.age_max_minutes == pytest.approx(dead_time * (1 - standing / after))
+
+    def test_scale_out_takes_the_dead_time(self) -> None:
+        state = self.queue.order(self.queue.start(1), 4)
+        assert (state.capacity.effective, state.capacity.ordered) == (1, 4)
+        state = self.queue.step(state, 0, minutes=2.9)
+        assert state.capacity.effective == 1
+        assert self.queue.step(state, 0, minutes=0.2).capacity.effective == 4
+
+    def test_capacity_arrives_in_the_middle_of_a_step(self) -> None:
+        state = self.queue.order(self.queue.start(1), 4)
+        state = self.queue.step(state, arrivals=4 * 40, minutes=4.0)
+        assert state.counters.drained == pytest.approx(3 * 10 + 1 * 40)
+
+    def test_the_same_order_again_does_not_start_the_dead_time_again(self) -> None:
+        state = self.queue.order(self.queue.start(1), 4)
+        state = self.queue.order(self.queue.step(state, 0, minutes=2.0), 4)
+        state = self.queue.step(state, 0, minutes=1.0)
+        assert state.capacity.effective == 4
+        assert state.counters.capacity_changes == 1
+
+    def test_scale_in_is_immediate_and_trims_what_is_on_its_way(self) -> None:
+        state = self.queue.order(self.queue.start(5), 8)
+        state = self.queue.order(self.queue.step(state, 0, minutes=1.0), 6)
+        assert state.capacity.ordered == 6
+        state = self.queue.step(state, 0, minutes=2.0)
+        assert state.capacity.effective == 6
+        assert self.queue.order(state, 2).capacity.effective == 2
+
+    def test_orders_on_their_way_arrive_one_by_one(self) -> None:
+        state = self.queue.order(self.queue.start(1), 2)
+        state = self.queue.order(self.queue.step(state, 0, minutes=1.0), 4)
+        seen = []
+        for _ in range(3):
+            state = self.queue.step(state, 0)
+            seen.append(state.capacity.effective)
+        assert seen == [1, 2, 4]
+
+    def test_counters_tell_ordered_from_effective_capacity(self) -> None:
+        state = self.queue.order(self.queue.start(2), 5)
+        state = self.queue.order(self.queue.step(state, 0), 1)
+        counters = self.queue.step(state, 0, minutes=10.0).counters
+        assert (counters.ordered_min, counters.ordered_max) == (1, 5)
+        assert (counters.effective_min, counters.effective_max) == (1, 2)
+        assert counters.capacity_changes == 2
+        assert counters.instance_minutes == 5 * 1 + 1 * 10
+
+    @pytest.mark.parametrize("minutes", [0.0, -1.0, math.nan, math.inf])
+    def test_a_step_takes_time(self, minutes: float) -> None:
+        with pytest.raises(ValueError, match="finite time above 0"):
+            self.queue.step(self.queue.start(1), 0, minutes)
+
+    @pytest.mark.parametrize("arrivals", [-1.0, math.nan, math.inf])
+    def test_arrivals_are_finite_and_not_negative(self, arrivals: float) -> None:
+        with pytest.raises(ValueError, match="arrival rate"):
+            self.queue.step(self.queue.start(1), arrivals)
+
+    def test_capacity_and_rates_are_not_negative(self) -> None:
+        with pytest.raises(ValueError, match="capacity"):
+            self.queue.start(-1)
+        with pytest.raises(ValueError, match="capacity"):
+            self.queue.order(self.queue.start(1), -1)
+        with pytest.raises(ValueError, match="instance_rate_per_minute"):
+            FluidQueue(-1.0)
+
+
+MOVES = st.lists(
+    st.tuples(
+        st.just(0.0) | st.floats(1e-3, 1000),  # no fraction that halving turns into nothing
+        st.floats(0.01, 10),
+        st.none() | st.integers(0, 20),
+    ),
+    max_size=30,
+)
+
+
+def run(queue: FluidQueue, moves: list[tuple[float, float, int | None]]) -> list[QueueState]:
+    states = [queue.start(1)]
+    for arrivals, minutes, order in moves:
+        state = states[-1] if order is None else queue.order(states[-1], order)
+        states.append(queue.step(state, arrivals, minutes))
+    return states
+
+
+class TestTheQueueWhateverHappens:
+    @given(moves=MOVES, rate=st.floats(0, 100), dead_time=st.floats(0, 10))
+    def test_what_arrived_was_drained_or_waits(
+        self, moves: list[tuple[float, float, int | None]], rate: float, dead_time: float
+    ) -> None:
+        state = run(FluidQueue(rate, dead_time), moves)[-1]
+        assert state.counters.arrivals == pytest.approx(sum(move[0] for move in moves))
+        assert state.counters.arrivals == pytest.approx(
+            state.counters.drained + state.backlog, abs=1e-6
+        )
+
+    @given(moves=MOVES, rate=st.floats(0, 100), dead_time=st.floats(0, 10))
+    def test_bounds_hold(
+        self, moves: list[tuple[float, float, int | None]], rate: float, dead_time: float
+    ) -> None:
+        for state in run(FluidQueue(rate, dead_time), moves):
+            assert 0 <= state.backlog <= state.counters.backlog_max
+            assert -1e-9 <= state.age_minutes <= state.counters.age_max_minutes + 1e-9
+            assert state.capacity.effective <= state.capacity.ordered
+            starts = [cohort.start_minute for cohort in state.cohorts]
+            assert starts == sorted(starts)
+
+    @given(moves=MOVES, parts=st.integers(2, 7))
+    def test_many_small_steps_are_one_large_step(
+        self, moves: list[tuple[float, float, int | None]], parts: int
+    ) -> None:
+        queue = FluidQueue(10.0, 3.0)
+        small = [
+            (arrivals / parts, minutes / parts, order if part == 0 else None)
+            for arrivals, minutes, order in moves
+            for part in range(parts)
+        ]
+        one, many = run(queue, moves)[-1], run(queue, small)[-1]
+        assert many.backlog == pytest.approx(one.backlog, abs=1e-6)
+        assert many.counters.backlog_max == pytest.approx(one.counters.backlog_max, abs=1e-6)
+        assert many.counters.age_max_minutes == pytest.approx(
+            one.counters.age_max_minutes, abs=1e-5
+        )
+
+
+class TestTheWorkload:
+    def test_replays_the_trace_minute_by_minute(self) -> None:
+        workload = Workload(trace_of(10, 30, 0), instance_rate_per_minute=10, dead_time_minutes=3)
+        backlogs = []
+        for minute in (1, 2, 3, 4):
+            workload.advance_to(minute)
+            backlogs.append(workload.backlog)
+        assert backlogs == pytest.approx([0, 20, 10, 0])
+
+    def test_nothing_arrives_after_the_end(self) -> None:
+        workload = Workload(trace_of(10, 30), instance_rate_per_minute=10)
+        assert workload.arrivals_per_minute == 10
+        workload.advance_to(1_000_000)
+        assert workload.counters.arrivals == 40
+        assert (workload.backlog, workload.arrivals_per_minute) == (0, 0)
+
+    @given(stops=st.lists(st.floats(0, 5), max_size=20))
+    def test_how_often_it_is_asked_changes_nothing(self, stops: list[float]) -> None:
+        asked, left_alone = (
+            Workload(trace_of(10, 50, 3, 40), instance_rate_per_minute=12) for _ in range(2)
+        )
+        for stop in sorted(stops):
+            asked.advance_to(stop)
+        for workload in (asked, left_alone):
+            workload.advance_to(5)
+        assert asked.backlog == pytest.approx(left_alone.backlog)
+        assert asked.age_minutes == pytest.approx(left_alone.age_minutes, abs=1e-6)
+        assert asked.counters.arrivals == pytest.approx(103)
+
+    def test_memory_grows_with_waiting_minutes_not_with_calls(self) -> None:
+        workload = Workload(trace_of(*range(1, 11)), starting_capacity=0)
+        for tick in range(1001):
+            workload.advance_to(tick / 100)
+        assert len(workload.state.cohorts) == 10
+
+    def test_an_order_works_after_the_dead_time(self) -> None:
+        workload = Workload(
+            trace_of(*[20] * 10), instance_rate_per_minute=10, dead_time_minutes=2.0
+        )
+        workload.advance_to(1.5)
+        workload.order_capacity(3)
+        workload.advance_to(3.5)
+        assert workload.backlog == pytest.approx(35)
+        workload.advance_to(10)
+        assert workload.backlog == 0
+        assert workload.counters.age_max_minutes == pytest.approx(1.75)
+
+    def test_time_does_not_go_back(self) -> None:
+        workload = Workload(trace_of(1, 2))
+        workload.advance_to(1.5)
+        workload.advance_to(1.5)
+        for minute in (1.4, math.nan, math.inf):
+            with pytest.raises(ValueError, match="cannot go from minute"):
+                workload.advance_to(minute)
+
+    def test_starts_with_the_capacity_and_the_rate_given(self) -> None:
+        workload = Workload(trace_of(14.0, 14.0), starting_capacity=5)
+        assert workload.state.capacity.effective == 5
+        assert workload.queue.instance_rate_per_minute == pytest.approx(1.0)
+
+
+class TestTheDefaultRate:
+    def test_the_busiest_minutes_need_14_instances(self) -> None:
+        arrivals = [10.0] * 990 + [140.0] * 10
+        assert default_instance_rate(arrivals) == pytest.approx(10.0)
+
+    def test_one_freak_minute_in_many_does_not_count(self) -> None:
+        assert default_instance_rate([28.0] * 5000 + [1e6]) == pytest.approx(2.0)
+
+    @pytest.mark.parametrize("arrivals", [(), (0.0,), (0.0,) * 100])
+    def test_without_load_it_falls_back(self, arrivals: tuple[float, ...]) -> None:
+        assert default_instance_rate(arrivals) == 1.0
+
+    def test_one_minute_is_its_own_percentile(self) -> None:
+        assert default_instance_rate((28.0,)) == 2.0
+
+
+class TestTheClock:
+    def test_one_second_is_one_minute_unless_told(self) -> None:
+        seconds = iter((100.0, 103.5, 100.0, 103.5))
+        assert TwinClock(monotonic=lambda: next(seconds)).trace_minute() == 3.5
+        fast = TwinClock(60.0, start_minute=5.0, monotonic=lambda: next(seconds))
+        assert fast.trace_minute() == 215.0
+
+    @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
+    def test_runs_forward(self, rate: float) -> None:
+        with pytest.raises(ValueError, match="minutes_per_second"):
+            TwinClock(rate)

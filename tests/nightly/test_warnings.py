@@ -1,0 +1,57 @@
+"""What the job could not read again reaches people once, and the log every night."""
+
+from __future__ import annotations
+
+import logging
+from datetime import date, timedelta
+
+import pytest
+
+from shared.adapters.memory.nightly import MemoryHerald, MemoryRunStore, MemorySubmitter
+from shared.nightly.flows.settle import Settler
+from shared.nightly.model import Demand, Job, JobPhase, JobStatus, RunPolicy, RunState
+from shared.sampling.unreadable import PREFIX, found_in, spans
+from tests.builders import NOW
+
+WARNING = "2 dates of files (2026-01-01 to 2026-01-02), since their files are gone"
+
+
+async def test_nights_that_meet_the_same_dates_tell_people_of_them_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    store, submitter, herald = MemoryRunStore(lambda: NOW), MemorySubmitter(), MemoryHerald()
+
+    def job(run: object) -> Job:
+        return Job(getattr(run, "token", ""), ())
+
+    def token(day: date, number: int) -> str:
+        return f"{day}-{number}"
+
+    settler = Settler(store, submitter, herald, RunPolicy(), job, token)
+    for number in range(3):
+        day = date(2026, 2, 26) + timedelta(days=number)
+        await store.ask("events", Demand(day, NOW, "the night"))
+        await settler.run("events")
+        submitter.statuses[token(day, 1)] = JobStatus(JobPhase.SUCCEEDED, warning=WARNING)
+        await settler.run("events")
+        (run,) = store.runs("events", day)
+        assert (run.state, run.warning, run.untold) == (RunState.SUCCEEDED, WARNING, False)
+    (news,) = herald.news
+    assert WARNING in news.text
+    lines = [r for r in caplog.records if getattr(r, "action", "") == "trends_succeeded"]
+    assert [line.levelno for line in lines] == [logging.WARNING] * 3
+    assert all(WARNING in line.getMessage() for line in lines)
+
+
+def test_neighbouring_dates_are_told_as_one_span_and_long_lists_are_cut() -> None:
+    assert spans([]) == ""
+    assert spans(["2026-03-01", "2026-02-28", "undated"]) == "2026-02-28 to 2026-03-01, undated"
+    apart = [str(date(2026, 1, 1) + timedelta(days=2 * n)) for n in range(30)]
+    assert spans(apart).endswith("2026-01-19 and 20 more")
+
+
+def test_the_job_is_found_in_a_log_whatever_stands_before_it() -> None:
+    log = ["{}", f"stderr: {PREFIX}1 date", f"26/03/01 INFO {PREFIX}2 dates ", "end"]
+    assert found_in(log) == "2 dates"
+    assert found_in(["warning: 3 lines quarantined"]) == ""

@@ -1,0 +1,284 @@
+"""A measurement that is lost at an unchanged count is found, and the verdict says which figure."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.nightly.alarms import alarms
+from shared.sampling.comparison import Day
+from shared.sampling.measured import judge_measured, together
+from shared.sampling.trend_rows import Trend, from_json, trend_of, trend_row
+from shared.sampling.verdict import Finding, Verdict, judge_all
+from shared.web import panels
+from shared.web.attention import attention
+from spark_jobs.engine import BlobDate
+from spark_jobs.report.pictures import pictures
+from spark_jobs.report.trends import Known, trends_of
+from spark_jobs.shape import Shape
+from spark_jobs.sums.sums import Series, Sums
+
+START = date(2017, 1, 2)
+WEEK = (1.0, 1.05, 1.1, 1.05, 0.95, 0.45, 0.4)
+WIGGLE = (0.02, -0.03, 0.01, 0.03, -0.02, -0.01, 0.025, -0.015, 0.0)
+MEAN = (0.01, 0.0, -0.02, 0.015, -0.01, 0.02, -0.015, 0.005, 0.0, -0.005, 0.0)
+TODAY = 56
+LOST, CHANGED = Finding.MEASUREMENT_LOST, Finding.MEASUREMENT_CHANGED
+
+
+def count(index: int, share: float = 1.0) -> float:
+    return 10_000 * WEEK[index % 7] * math.exp(WIGGLE[index % len(WIGGLE)]) * share
+
+
+def day(index: int, values: float = 1.0, share: float = 1.0) -> Day:
+    """The sum of some 10,000 records of 2.5 each; ``values`` is the share of it that is left."""
+    items = count(index, share)
+    mean = 2.5 * math.exp(MEAN[index % len(MEAN)])
+    return Day(
+        START + timedelta(days=index),
+        value=items * mean * values,
+        effective_records=items,
+        control=items,
+    )
+
+
+def days(number: int = TODAY) -> list[Day]:
+    return [day(index) for index in range(number)]
+
+
+@pytest.mark.parametrize("left", [0.0, 0.3, 0.7])
+def test_values_that_are_missing_at_an_unchanged_count_are_lost(left: float) -> None:
+    verdict = judge_measured(day(TODAY, left), days())
+    assert verdict.finding is LOST
+    assert "of what the count lets expect" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "finding"),
+    [
+        (1.0, 1.0, Finding.NORMAL),
+        (1.0, 0.3, Finding.NORMAL),  # events are lost: the sum fell as the count did
+        (1.0, 3.0, Finding.NORMAL),
+        (2.0, 1.0, CHANGED),
+        (0.3, 0.3, LOST),
+        (0.3, 1 / 0.3, Finding.UNCERTAIN),  # many small ones came in addition
+        (1 / 0.3, 0.3, Finding.UNCERTAIN),  # the large ones are all still there
+    ],
+)
+def test_the_sum_is_held_against_its_count(values: float, share: float, finding: Finding) -> None:
+    assert judge_measured(day(TODAY, values, share), days()).finding is finding
+
+
+def test_a_measurement_that_gets_smaller_for_good_is_normal_after_a_week() -> None:
+    series = [*days(), *[day(index, 0.5) for index in range(TODAY, 77)]]
+    found = [verdict.finding for verdict in judge_all(series, by=judge_measured)]
+    assert set(found[TODAY : TODAY + 7]) == {LOST}
+    assert set(found[TODAY + 8 :]) == {Finding.NORMAL}
+
+
+def test_after_a_day_of_loss_the_next_is_as_before() -> None:
+    series = [*days(), day(TODAY, 0.3), *[day(index) for index in range(TODAY + 1, 70)]]
+    found = [verdict.finding for verdict in judge_all(series, by=judge_measured)]
+    assert found[TODAY] is LOST
+    assert set(found[TODAY + 1 :]) == {Finding.NORMAL}
+
+
+def test_sampling_that_nobody_told_of_is_no_loss_of_values() -> None:
+    """Count and sum fall alike, so the sum says nothing about it."""
+    unknown = replace(day(TODAY, 1.0, 0.25), trusted=False)
+    assert judge_measured(unknown, days()).finding is Finding.NORMAL
+
+
+@pytest.mark.parametrize(
+    ("history", "said"),
+    [
+        ([], "too little history"),
+        ([replace(d, value=0.0) for d in days()], "nothing to fall from"),
+        ([replace(d, value=-d.value) for d in days()], "negative"),
+    ],
+)
+def test_nothing_is_claimed_of_what_cannot_be_compared(history: list[Day], said: str) -> None:
+    verdict = judge_measured(day(TODAY, 0.3), history)
+    assert verdict.finding is Finding.UNCERTAIN
+    assert said in verdict.reason
+
+
+FIGURES = (0.0, -5.0, 5e-324, 1.0, 10.0, 1e12, 1e308)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_series_raises_and_every_day_gets_its_verdict(seed: int) -> None:
+    choose = random.Random(seed)
+    series = [
+        Day(
+            START + timedelta(days=index),
+            value=choose.choice(FIGURES),
+            standard_error=choose.choice((0.0, 1.0, 1e308)),
+            effective_records=choose.choice((0.0, 1.0, 1e6, math.inf)),
+            control=choose.choice((0.0, 5e-324, 1.0, 1e308)),
+        )
+        for index in range(70)
+    ]
+    verdicts = judge_all(series, by=judge_measured)
+    assert all(verdict.reason for verdict in verdicts)
+    numbers = [v for verdict in verdicts for v in verdict.evidence.values()]
+    assert all(math.isfinite(number) for number in numbers if isinstance(number, float))
+
+
+# --- one finding of two ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("of_count", "of_sum", "finding", "figure"),
+    [
+        (Finding.NORMAL, Finding.NORMAL, Finding.NORMAL, "count and sum"),
+        (Finding.NORMAL, LOST, LOST, "sum"),
+        (Finding.SAMPLING_CHANGED, LOST, LOST, "sum"),
+        (Finding.UNCERTAIN, LOST, LOST, "sum"),
+        (Finding.TRAFFIC_CHANGED, LOST, LOST, "sum"),
+        (Finding.EVENTS_LOST, LOST, Finding.EVENTS_LOST, "count and sum"),
+        (Finding.EVENTS_LOST, Finding.NORMAL, Finding.EVENTS_LOST, "count and sum"),
+        (Finding.EVENTS_LOST, Finding.UNCERTAIN, Finding.EVENTS_LOST, "count"),
+        (Finding.EVENTS_LOST, CHANGED, Finding.EVENTS_LOST, "count"),
+        (Finding.NORMAL, CHANGED, CHANGED, "sum"),
+        (Finding.TRAFFIC_CHANGED, CHANGED, Finding.TRAFFIC_CHANGED, "count"),
+        (Finding.TRAFFIC_CHANGED, Finding.NORMAL, Finding.TRAFFIC_CHANGED, "count and sum"),
+        (Finding.NORMAL, Finding.UNCERTAIN, Finding.NORMAL, "count"),
+        (Finding.UNCERTAIN, Finding.UNCERTAIN, Finding.UNCERTAIN, "count and sum"),
+        (Finding.UNCERTAIN, Finding.NORMAL, Finding.UNCERTAIN, "count"),
+        (Finding.NORMAL, None, Finding.NORMAL, "count"),
+    ],
+)
+def test_a_joint_finding_says_which_figure_it_is_about(
+    of_count: Finding, of_sum: Finding | None, finding: Finding, figure: str
+) -> None:
+    measured = Verdict(START, of_sum, "b", {"value": 1.0}) if of_sum else None
+    joint = together(Verdict(START, of_count, "a", {"value": 2.0}), measured, "Amount")
+    assert (joint.finding, joint.figure) == (finding, figure)
+    assert joint.reason == ("count: a; sum of Amount: b" if measured else "a")
+    assert joint.evidence == {"value": 2.0, **({"sum_value": 1.0} if measured else {})}
+
+
+# --- from sums to what people see --------------------------------------------------------------
+
+ORDERS, OTHERS = Series("event", "OrderPlaced"), Series("event", "PageViewed")
+
+
+def trends(left: float, measurement: str = "Amount", unread: Sequence[int] = ()) -> list[Trend]:
+    """Of 57 days, the last one with this share of its values; page views have no amount."""
+    known = [START + timedelta(days=index) for index in range(TODAY + 1) if index not in unread]
+    sums: dict[tuple[str, Series], Sums] = {}
+    for index in range(TODAY + 1):
+        at, items = str(START + timedelta(days=index)), round(count(index))
+        amount = day(index, left if index == TODAY else 1.0).value
+        valued = items if left or index < TODAY else 0
+        same: dict[str, Any] = {"weight_sum": items, "weight_square_sum": items, "weight_max": 1}
+        sums[at, ORDERS] = Sums(items, valued=valued, adjusted_sum=amount, raw_sum=amount, **same)
+        sums[at, OTHERS] = Sums(items, **same)
+    read = {str(each): BlobDate(event_dates=(str(each),)) for each in known}
+    return trends_of(sums, Known(Shape(measurement), read, date(2017, 7, 1)))
+
+
+def of_day(found: list[Trend], series: Series = ORDERS) -> Trend:
+    last = str(START + timedelta(days=TODAY))
+    (trend,) = [trend for trend in found if trend.event == series.event and trend.date == last]
+    return trend
+
+
+@pytest.mark.parametrize("left", [0.3, 0.0])
+def test_a_sum_that_is_cut_at_an_unchanged_count_is_told_as_a_lost_measurement(
+    left: float,
+) -> None:
+    found = trends(left)
+    trend = of_day(found)
+    assert (trend.verdict, trend.figure) == ("measurement lost", "sum")
+    assert (trend.count_verdict, trend.sum_verdict) == ("normal", "measurement lost")
+    assert "sum of Amount: " in trend.reason
+    assert trend_of(trend_row(trend)) == trend
+    (news,) = alarms(found)
+    assert news.headline == "OrderPlaced Amount: values of Amount of 2017-02-27 are missing"
+    assert news.data["figure"] == "sum"
+    shown = panels.trends([each for each in found if each.event == "OrderPlaced"])
+    assert (shown[0]["alarm"], shown[0]["figure"]) == (True, "sum")
+    assert shown[0]["days"][0]["adjusted"] == pytest.approx(day(0).value)  # it is a chart of sums
+    (item,) = attention([], {"trends": shown})
+    assert "measurement lost" in item["what"]
+    assert item["todo"] == "check that the sender is still sending Amount"
+    page = next(text for name, text in pictures(found).items() if name.endswith("html"))
+    assert b"measurement lost" in page
+
+
+def test_what_was_never_measured_is_judged_by_its_count_alone() -> None:
+    found = trends(0.3)
+    others = of_day(found, OTHERS)
+    assert (others.verdict, others.figure, others.sum_verdict) == ("normal", "count", "")
+    assert "sum" not in others.reason
+    counted = of_day(trends(0.3, measurement=""))
+    assert (counted.verdict, counted.figure, counted.sum_verdict) == ("normal", "count", "")
+
+
+def test_of_a_date_that_is_not_complete_neither_figure_is_judged() -> None:
+    trend = of_day(trends(0.3, unread=[TODAY]))
+    verdicts = (trend.verdict, trend.count_verdict, trend.sum_verdict)
+    assert verdicts == ("uncertain", "uncertain", "uncertain")
+    assert trend.reason.startswith("count and sum of Amount: not all files of this date")
+
+
+def test_rows_of_before_are_still_read() -> None:
+    new = Trend("2017-05-15", "a", "event", verdict="events lost")
+    row = {
+        name: value
+        for name, value in trend_row(new).items()
+        if name not in ("figure", "count_verdict", "sum_verdict")
+    }
+    assert trend_of(row) == new
+    line = '{"date": "2017-05-15", "event": "a", "kind": "event", "warnings": []}'
+    assert (from_json(line).figure, from_json(line).sum_verdict) == ("count", "")
+
+
+# --- held to made-up series --------------------------------------------------------------------
+
+
+class Values:
+    """Sums of 500 to 5,000 sampled records a day, of values with light or heavy tails."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.level = rng.uniform(500, 5_000)
+        self.sigma = float(rng.choice([0.3, 1.0, 1.8]))
+        self.k = int(rng.choice([1, 5]))
+
+    def day(self, index: int, left: float = 1.0) -> Day:
+        kept = int(self.rng.poisson(self.level * WEEK[index % 7] / self.k))
+        values = self.rng.lognormal(0, self.sigma, kept) * (self.rng.random(kept) < left)
+        return Day(
+            START + timedelta(days=index),
+            value=float(self.k * values.sum()),
+            standard_error=math.sqrt(self.k * (self.k - 1) * float((values**2).sum())),
+            effective_records=kept,
+            control=float(self.k * kept),
+        )
+
+
+def test_heavy_tails_are_not_taken_for_loss_and_a_loss_is_mostly_found() -> None:
+    rng = np.random.default_rng(4)
+    found = Counter[str]()
+    for _ in range(40):
+        world = Values(rng)
+        usual = [world.day(index) for index in range(70)]
+        for index in range(50, 70):
+            found["ordinary"] += 1
+            found["alarms"] += judge_measured(usual[index], usual[:index]).finding is LOST
+        for index in (52, 61, 69):
+            found["cuts"] += 1
+            found["found"] += judge_measured(world.day(index, 0.3), usual[:index]).finding is LOST
+    assert found["alarms"] / found["ordinary"] <= 0.005
+    assert found["found"] / found["cuts"] >= 0.9

@@ -1,0 +1,157 @@
+"""The settings of the nightly job, and what is built from them."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterator, Mapping
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+
+from shared import settings
+from shared.adapters.spark.local import LocalSubmitter
+from shared.adapters.spark.recompute_log import LoggedRecompute
+from shared.nightly import jobs, runs
+from shared.nightly.model import Demand, RunPolicy
+from shared.settings import SettingsError
+from shared.wiring import autoscaling as wiring
+from shared.wiring import checks as wiring_checks
+from shared.wiring import nightly as wiring_nightly
+from tests.builders import NOW
+from tests.settings.test_settings import SINGLE
+
+PLACES = {"TrendsInput": "abfss://{dataset}@a.dfs.core.windows.net", "TrendsOutput": "abfss://o@a"}
+FILE = '{"file": "abfss://jobs@a/event_trends.py"}'
+TASK = '{"spark_python_task": {"python_file": "dbfs:/event_trends.py"}}'
+LIVY = {"TrendsSubmitter": "livy", "TrendsRequest": FILE, **PLACES}
+
+
+def parse(**changes: str) -> tuple[settings.Settings, list[str]]:
+    return settings.parse(changes)
+
+
+def test_without_a_submitter_nothing_else_is_needed() -> None:
+    loaded, problems = parse()
+    assert (loaded.nightly.submitter, problems) == ("", [])
+
+
+@pytest.mark.parametrize(
+    ("environ", "complaint"),
+    [
+        ({"TrendsSubmitter": "yarn"}, "must be one of local, livy, synapse, databricks"),
+        ({"TrendsSubmitter": "local"}, "TrendsInput = '': must be set where"),
+        ({**LIVY, "TrendsEndpoint": "http://livy.example"}, "TrendsEndpoint = 'http://livy"),
+        ({**LIVY, "TrendsSubmitter": "synapse", "TrendsEndpoint": "https://w.net"}, "sparkPools"),
+        ({**LIVY, "TrendsEndpoint": "https://x/livy", "TrendsRequest": "{}"}, "must have 'file'"),
+        ({**LIVY, "TrendsRequest": "{"}, "TrendsRequest: not JSON"),
+        ({**LIVY, "TrendsRequest": "[1]"}, "must be a JSON object"),
+        ({"TrendsArguments": "--event 'open"}, "TrendsArguments"),
+        ({"TrendsDataSets": "a b"}, "names of blob containers"),
+        ({"TrendsAttempts": "0"}, "TrendsAttempts = 0: must be 1 to 20"),
+        ({"TrendRunsSchedule": "often"}, "TrendRunsSchedule"),
+        (
+            {"TrendsSubmitter": "local", "TrendsDataSets": "one, two", "TrendsInput": "x"},
+            "must have {dataset} in them",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(environ: dict[str, str], complaint: str) -> None:
+    _, problems = parse(**environ)
+    assert complaint in "\n".join(problems)
+
+
+def test_the_job_is_told_where_what_and_which_date() -> None:
+    day = date(2026, 2, 28)
+    run = runs.started("sales", Demand(day, NOW, "r"), None, 1, "token", NOW, RunPolicy())
+    made = jobs.job(run, "abfss://{dataset}@a", "out/{dataset}", ["--event", "open file"])
+    text = "--input abfss://sales@a --output out/sales --date 2026-02-28 --event"
+    assert made.arguments == (*text.split(), "open file")
+    token = jobs.new_token(day, 3)
+    assert token.startswith("event-trends-2026-02-28-3-")
+    assert len(token) <= 64
+    assert token != jobs.new_token(day, 3)
+
+
+@pytest.fixture
+async def built(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
+    def build(environ: Mapping[str, str]) -> None:
+        every = {**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true", **environ}
+        for key, value in every.items():
+            monkeypatch.setenv(key, value)
+        wiring_checks.checked.cache_clear()
+
+    yield build
+    await wiring.close()
+
+
+async def test_without_a_job_processing_a_data_set_is_only_logged(built: Any) -> None:
+    built({})
+    assert isinstance(wiring_nightly.recompute(), LoggedRecompute)
+
+
+async def test_the_settings_become_a_policy_and_a_submitter(built: Any) -> None:
+    built({**PLACES, "TrendsSubmitter": "local", "TrendsAttempts": "5", "TrendsRetryMinutes": "2"})
+    assert isinstance(wiring_nightly.submitter(), LocalSubmitter)
+    policy = wiring_nightly.settler().policy
+    assert (policy.attempts, policy.retry_delay) == (5, timedelta(minutes=2))
+    assert not isinstance(wiring_nightly.recompute(), LoggedRecompute)
+
+
+SYNAPSE = "https://w.dev.azuresynapse.net/livyApi/versions/2019-11-01-preview/sparkPools/pool1"
+DATABRICKS = "https://adb-1.7.azuredatabricks.net"
+
+
+@pytest.mark.parametrize(
+    ("submitter", "endpoint", "request_", "kind"),
+    [
+        ("livy", "https://c.azurehdinsight.net/livy", FILE, "BatchSubmitter"),
+        ("livy", f"https://{wiring_nightly.FABRIC}/v1/workspaces/w", FILE, "BatchSubmitter"),
+        ("synapse", SYNAPSE, FILE, "BatchSubmitter"),
+        ("databricks", DATABRICKS, TASK, "DatabricksSubmitter"),
+    ],
+)
+async def test_each_submitter_is_built_from_its_settings(
+    built: Any, submitter: str, endpoint: str, request_: str, kind: str
+) -> None:
+    built(
+        {
+            **PLACES,
+            "TrendsSubmitter": submitter,
+            "TrendsEndpoint": endpoint,
+            "TrendsRequest": request_,
+        }
+    )
+    assert type(wiring_nightly.submitter()).__name__ == kind
+
+
+@pytest.mark.parametrize(
+    ("submitter", "endpoint", "request_", "package"),
+    [("synapse", SYNAPSE, FILE, "azure.synapse"), ("databricks", DATABRICKS, TASK, "databricks")],
+)
+async def test_a_client_that_is_not_installed_is_named_with_the_file_that_has_it(
+    built: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    submitter: str,
+    endpoint: str,
+    request_: str,
+    package: str,
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == f"shared.adapters.nightly_{submitter}":
+            raise ModuleNotFoundError(f"No module named '{package}'", name=package)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    built(
+        {
+            **PLACES,
+            "TrendsSubmitter": submitter,
+            "TrendsEndpoint": endpoint,
+            "TrendsRequest": request_,
+        }
+    )
+    with pytest.raises(SettingsError, match=f"requirements-{submitter}.txt"):
+        wiring_nightly.submitter()

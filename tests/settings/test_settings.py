@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import pytest
+
+from shared import settings
+from shared.settings import SettingsError
+from shared.settings.declared.slips import slips
+
+SINGLE = {
+    "ResourceToScale": "plan-1",
+    "SubscriptionId": "00000000-0000-0000-0000-000000000001",
+    "ResourceGroup": "group-1",
+    "Topic": "orders",
+    "Subscription": "billing",
+    "ServiceBusConnection": "Endpoint=sb://unused",
+}
+
+
+def test_everything_but_the_resource_has_a_default() -> None:
+    loaded = settings.load({})
+    assert loaded.metric_collector_schedule == "*/15 * * * * *"
+    assert (loaded.window_seconds, loaded.minimum_samples) == (600, 5)
+    assert (loaded.scale_out_cooldown_seconds, loaded.scale_in_cooldown_seconds) == (600, 600)
+
+
+def test_all_problems_are_reported_together_with_key_value_and_bound() -> None:
+    with pytest.raises(SettingsError) as raised:
+        settings.load(
+            {
+                "WindowSeconds": "ten",
+                "MinimumCapacity": "0",
+                "MaximumCapacity": "2.5",
+                "DryRun": "perhaps",
+                "MetricCollectorSchedule": "every minute",
+                "ArmEndpoint": "http://example.com/path",
+                "ScaleInCooldownSeconds": "nan",
+            }
+        )
+    assert raised.value.problems == (
+        "MetricCollectorSchedule = 'every minute': must be 6 cron fields, seconds first, such as "
+        "'*/15 * * * * *', or hh:mm:ss",
+        "WindowSeconds = 'ten': must be a number",
+        "ScaleInCooldownSeconds = nan: must be 0 to 86400",
+        "MinimumCapacity = 0: must be 1 to 100",
+        "MaximumCapacity = '2.5': must be a whole number",
+        "DryRun = 'perhaps': must be true or false",
+        "ArmEndpoint = 'http://example.com/path': must look like https://management.azure.com",
+    )
+
+
+def test_a_cron_expression_of_five_fields_is_refused() -> None:
+    with pytest.raises(SettingsError, match="6 cron fields"):
+        settings.load({"ReconcilerSchedule": "* * * * *"})
+
+
+@pytest.mark.parametrize("schedule", ["0 */5 * * * *", "00:00:30", "0 0 9-17 * * MON-FRI"])
+def test_schedules_of_the_host_are_accepted(schedule: str) -> None:
+    assert settings.load({"ReconcilerSchedule": schedule}).reconciler_schedule == schedule
+
+
+def test_the_single_resource_names_every_setting_that_is_missing() -> None:
+    with pytest.raises(SettingsError) as raised:
+        settings.load({"ResourceToScale": "plan-1", "ThresholdUp": "x"}).single_resource()
+    assert raised.value.problems == (
+        "SubscriptionId = '': must be set",
+        "ResourceGroup = '': must be set",
+        "Topic = '': must be set",
+        "Subscription = '': must be set",
+        "ThresholdUp = 'x': must be a number",
+        "ServiceBusConnection = '': set a Service Bus connection string or, for managed identity, "
+        "ServiceBusConnection__fullyQualifiedNamespace",
+    )
+    assert settings.load(SINGLE).single_resource().threshold_up == 100
+
+
+def test_one_wrong_setting_of_the_single_resource_hides_no_other() -> None:
+    wrong = {**SINGLE, "SubscriptionId": "abc", "ResourceToScale": "my plan!", "ThresholdUp": "5"}
+    with pytest.raises(SettingsError) as raised:
+        settings.load({**wrong, "Topic": ""}).single_resource()
+    named = [problem.split(" = ")[0] for problem in raised.value.problems]
+    assert named == ["ResourceToScale", "SubscriptionId", "Topic", "ThresholdDown"]
+
+
+def test_connections_are_found_as_the_host_finds_them() -> None:
+    loaded = settings.load(
+        {
+            "ServiceBusConnection__fullyQualifiedNamespace": "ns.servicebus.windows.net",
+            "ServiceBusConnection__clientId": "client-1",
+            "AzureWebJobsStorage__accountName": "account",
+            "AzureWebJobsPrefixed": "Endpoint=sb://x",
+            "Prefixed": "Endpoint=sb://y",
+        }
+    )
+    bus = loaded.service_bus("ServiceBusConnection")
+    assert (bus.namespace, bus.client_id) == ("ns.servicebus.windows.net", "client-1")
+    table_url = loaded.storage("AzureWebJobsStorage").table_url
+    assert table_url == "https://account.table.core.windows.net"
+    assert loaded.service_bus("Prefixed").connection_string == "Endpoint=sb://x"
+
+
+@pytest.mark.parametrize("kind", ["storage", "service_bus"])
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, "One = ''"),
+        ({"One": "hello"}, "One: must be a"),
+        ({"AzureWebJobsOne": "AccountName=x"}, "AzureWebJobsOne: must be a"),
+        ({"One__queueServiceUri": "https://q"}, "One = ''"),
+    ],
+)
+def test_a_connection_that_is_none_of_its_kind_is_named(
+    kind: str, environ: dict[str, str], said: str
+) -> None:
+    with pytest.raises(SettingsError, match=said):
+        getattr(settings.load(environ), kind)("One")
+
+
+def test_one_kind_of_connection_is_not_taken_for_the_other() -> None:
+    loaded = settings.load({"Bus": "Endpoint=sb://x", "Storage": "UseDevelopmentStorage=true"})
+    assert "devstoreaccount1" in loaded.storage("Storage").connection_string
+    with pytest.raises(SettingsError, match="must be a storage connection string"):
+        loaded.storage("Bus")
+    with pytest.raises(SettingsError, match="must be a Service Bus connection string"):
+        loaded.service_bus("Storage")
+
+
+def test_secrets_do_not_show() -> None:
+    secret = "Endpoint=sb://x;SharedAccessKey=hunter2"
+    loaded = settings.load({"ServiceBusConnection": secret, "Other": "SharedAccessKey=hunter2"})
+    assert "hunter2" not in repr(loaded)
+    assert "hunter2" not in repr(loaded.service_bus("ServiceBusConnection"))
+    with pytest.raises(SettingsError) as raised:
+        loaded.storage("Other")
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("QueueAgeLmit", "AgeLimitMinutes"),
+        ("dryRun", "DryRun"),
+        ("MaxCapacity", "MaximumCapacity"),
+        ("ServiceBusConection__fullyQualifiedNamespace", "ServiceBusConnection"),
+    ],
+)
+def test_a_name_that_is_almost_a_setting_is_found_with_the_one_that_was_meant(
+    name: str, meant: str
+) -> None:
+    assert slips([name, "PATH", *SINGLE]) == {name.partition("__")[0]: meant}
+
+
+def test_names_of_azure_and_of_the_machine_are_left_alone() -> None:
+    of_azure = """FUNCTIONS_WORKER_RUNTIME FUNCTIONS_EXTENSION_VERSION WEBSITE_HOSTNAME
+    WEBSITE_CONTENTAZUREFILECONNECTIONSTRING APPSETTING_DryRun AzureWebJobsSecretStorageType
+    AzureWebJobs.metric_ingest.Disabled AzureFunctionsJobHost__logging__logLevel__default
+    AZURE_CLIENT_ID AzureWebJobsStorage__accountName WEBSITE_RUN_FROM_PACKAGE IDENTITY_ENDPOINT
+    MSI_SECRET CONTAINER_NAME ScmType RegionName HostName APPLICATIONINSIGHTS_CONNECTION_STRING
+    SCM_DO_BUILD_DURING_DEPLOYMENT PYTHON_ENABLE_WORKER_EXTENSIONS DOTNET_CLI_TELEMETRY_OPTOUT"""
+    of_machines = "PATH HOME USER SHELL LANG ProgramFiles CommonProgramFiles SystemDrive TEMP"
+    assert slips([*of_azure.split(), *of_machines.split(), "CosmosDbConnection"]) == {}
+
+
+def test_where_names_are_all_capitals_as_on_windows_nothing_is_a_slip() -> None:
+    assert slips(["DryRun", "DRYRUN", "WebhookUrl", "WEBHOOKURL"]) == {}

@@ -1,0 +1,61 @@
+"""What people look at: all of an event's days on one page, whatever their figures and names are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shared.sampling.trend_rows import Trend
+from spark_jobs.report.pictures import SERIES_MAX, left_out, most_telling, pictures
+
+DAY = Trend(
+    date="2017-05-15",
+    event="OrderPlaced",
+    kind="event",
+    measurement="Amount",
+    records=2,
+    raw_sum=10.0,
+    sampling_rate=50.0,
+    adjusted_count=4.0,
+    adjusted_sum=20.0,
+    adjusted_sum_low=10.0,
+    adjusted_sum_high=30.0,
+    verdict="events lost",
+    reason="47% of what was expected",
+)
+
+
+def drawn(*trends: Trend) -> dict[str, str]:
+    return {
+        name.rpartition(".")[2]: content.decode("utf-8", "replace")
+        for name, content in pictures(trends).items()
+    }
+
+
+def test_the_page_needs_nothing_else_and_tells_what_the_picture_shows() -> None:
+    found = drawn(DAY, replace(DAY, date="2017-05-16", verdict="normal"))
+    assert found["png"].startswith("�PNG")
+    for text in ("<svg", "events lost</b> 47% of what was expected", "as recorded", "kept, %"):
+        assert text in found["html"]
+    assert 'src="' not in found["html"]
+
+
+def test_names_are_names_and_no_markup() -> None:
+    page = drawn(replace(DAY, event="<script>x</script> $a$ 事件"))["html"]
+    assert "<script>" not in page
+    assert "事件" in page
+
+
+def test_a_series_that_cannot_be_drawn_says_so_and_stops_no_other() -> None:
+    beyond = replace(DAY, event="huge", adjusted_sum=-1e308, adjusted_sum_high=1e308)
+    found = pictures([beyond, DAY])
+    assert len(found) == 3
+    (page,) = [content for name, content in found.items() if name.startswith("huge")]
+    assert b"Cannot be drawn" in page
+    assert b"2017-05-15" in page
+
+
+def test_of_very_many_those_with_a_loss_come_first() -> None:
+    calm = [replace(DAY, event=f"e{n}", verdict="normal", adjusted_count=9) for n in range(60)]
+    assert left_out([*calm, DAY]) == 61 - SERIES_MAX
+    assert most_telling([*calm, DAY])[0] == [DAY]
+    assert len(most_telling([*calm, DAY])) == SERIES_MAX

@@ -1,0 +1,183 @@
+"""The usual week of an event counts only the hours in which the event was known to exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from shared.adapters.tables.scaling_rows import profile_of
+from shared.sampling.profile import HOURS, Absent, How, Profile
+from shared.sampling.profile_rows import profile_row
+from spark_jobs.engine import Totals
+from spark_jobs.read.rows import hours_until
+from spark_jobs.report.tables import usual_week
+from spark_jobs.sums.sums import HourSums, Series, Sums
+
+ORDERS, OTHERS = Series("event", "OrderPlaced"), Series("event", "PageViewed")
+FIRST, LAST = date(2017, 3, 6), date(2017, 4, 30)  # eight weeks, Monday to Sunday
+Load = Callable[[datetime], float]
+
+
+def dates(first: date, last: date) -> list[str]:
+    return [str(first + timedelta(days=n)) for n in range((last - first).days + 1)]
+
+
+COMPLETE = dates(FIRST, LAST)
+
+
+def totals(
+    loads: dict[Series, Load], days: Collection[str] = COMPLETE, time_zone: str = "UTC"
+) -> Totals:
+    """``loads`` give the items of the hour that begins at a time; an hour without any has no row,
+    as in the results of an engine."""
+    zone = ZoneInfo(time_zone)
+    sums: dict[tuple[str, Series], Sums] = {}
+    hours: dict[tuple[str, Series], list[HourSums]] = {}
+    start = datetime.combine(FIRST - timedelta(days=1), datetime.min.time(), UTC)
+    for series, load in loads.items():
+        for number in range(24 * (len(COMPLETE) + 2)):
+            hour = start + timedelta(hours=number)
+            day, items = str(hour.astimezone(zone).date()), load(hour)
+            if day not in days or not items:
+                continue
+            records = int(items)
+            key = day, series
+            sums[key] = sums.get(key, Sums()).merge(Sums(records, weight_sum=items))
+            hours.setdefault(key, []).append(HourSums(hours_until(hour), records, items))
+    return Totals(sums, hours)
+
+
+def since(first: datetime, items: float = 60) -> Load:
+    return lambda hour: items if hour >= first else 0
+
+
+def profile(found: Profile | Absent) -> Profile:
+    assert isinstance(found, Profile), found
+    return found
+
+
+def test_an_event_of_two_days_has_no_usual_week_and_the_reason_is_told() -> None:
+    first = datetime(2017, 4, 29, tzinfo=UTC)
+    found = usual_week(
+        totals({ORDERS: since(first), OTHERS: lambda _: 60}), "OrderPlaced", COMPLETE, "UTC"
+    )
+    assert isinstance(found, Absent)
+    assert "OrderPlaced" in found.reason
+    assert "2017-04-29" in found.reason
+    assert "0 of the week's 168 hours" in found.reason
+
+
+def test_dates_before_an_events_first_hour_are_not_zeros() -> None:
+    """Known since the middle of a Wednesday, 18 days before the end."""
+    first = datetime(2017, 4, 12, 12, tzinfo=UTC)
+    found = profile(
+        usual_week(
+            totals({ORDERS: since(first), OTHERS: lambda _: 60}), "OrderPlaced", COMPLETE, "UTC"
+        )
+    )
+    assert set(found.items_per_minute) == {1.0}
+    assert found.weeks[2 * 24 + 11] == 2  # Wednesday morning: not the first one
+    assert found.weeks[2 * 24 + 12] == 3
+    assert found.weeks[0] == 2
+
+
+def test_after_its_first_hour_an_event_that_does_not_come_has_true_zeros() -> None:
+    def by_day(hour: datetime) -> float:
+        return 60 if 8 <= hour.hour < 20 else 0
+
+    found = profile(usual_week(totals({ORDERS: by_day}), "OrderPlaced", COMPLETE, "UTC"))
+    assert found.items_per_minute[3] == 0
+    assert found.items_per_minute[24 + 3] == 0
+    assert found.items_per_minute[24 + 9] == 1
+    assert not found.uncertain
+
+
+def test_a_date_without_any_telemetry_is_unknown_and_not_zero() -> None:
+    """The export stood still for four of eight Mondays, and dates without files count as read."""
+    gone = {"2017-03-13", "2017-03-20", "2017-03-27", "2017-04-03", "2017-04-10"}
+    seen = [day for day in COMPLETE if day not in gone]
+    found = profile(
+        usual_week(totals({ORDERS: lambda _: 60}, seen), "OrderPlaced", COMPLETE, "UTC")
+    )
+    assert found.items_per_minute[9] == 1
+    assert found.weeks[9] == 3
+    assert found.weeks[24 + 9] == 8
+
+
+def test_a_date_on_which_only_other_events_came_is_a_true_zero() -> None:
+    loads: dict[Series, Load] = {
+        ORDERS: lambda hour: 0 if hour.weekday() == 0 and hour.day > 10 else 60,
+        OTHERS: lambda _: 60,
+    }
+    found = profile(usual_week(totals(loads), "OrderPlaced", COMPLETE, "UTC"))
+    assert found.items_per_minute[9] == 0
+    assert found.weeks[9] == 8
+
+
+def test_an_hour_that_no_week_supports_is_missing_and_not_zero() -> None:
+    seen = [day for day in COMPLETE if date.fromisoformat(day).weekday() != 6]
+    found = profile(
+        usual_week(totals({ORDERS: lambda _: 60}, seen), "OrderPlaced", COMPLETE, "UTC")
+    )
+    sunday = range(6 * 24, HOURS)
+    assert {found.items_per_minute[hour] for hour in sunday} == {None}
+    assert {found.weeks[hour] for hour in sunday} == {0}
+    assert {found.uncertain[hour] for hour in sunday} == {How.UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    "time_zone", ["Europe/Berlin", "America/New_York", "Asia/Kolkata", "Pacific/Auckland"]
+)
+def test_days_are_cut_at_local_midnight_whatever_the_clocks_do(time_zone: str) -> None:
+    """The load tells the local weekday; Wednesdays and Thursdays are not complete. The clocks of
+    Berlin, New York and Auckland change within these weeks."""
+    zone = ZoneInfo(time_zone)
+    complete = [day for day in COMPLETE if date.fromisoformat(day).weekday() not in (2, 3)]
+
+    def load(hour: datetime) -> float:
+        return 60.0 * (1 + hour.astimezone(zone).weekday())
+
+    found = profile(
+        usual_week(totals({ORDERS: load}, time_zone=time_zone), "OrderPlaced", complete, time_zone)
+    )
+    offset_has_parts = time_zone == "Asia/Kolkata"
+    for hour in range(HOURS):
+        weekday, hour_of_day = divmod(hour, 24)
+        if weekday in (2, 3):
+            expected = None
+        elif offset_has_parts and hour_of_day in (0, 23):
+            continue  # an hour of UTC holds the end of one day and the beginning of the next
+        else:
+            expected = 1.0 + weekday
+        assert found.items_per_minute[hour] == expected, (weekday, hour_of_day)
+    if not offset_has_parts:
+        assert (found.weeks[0], found.weeks[6 * 24 + 23]) == (8, 8)
+    skipped = {"Europe/Berlin": 6 * 24 + 2, "America/New_York": 6 * 24 + 2}.get(time_zone)
+    saturday_and_sunday = set(range(5 * 24 + 1, 6 * 24 + 23)) - {skipped}
+    assert {found.weeks[hour] for hour in saturday_and_sunday} == {8}
+    assert skipped is None or found.weeks[skipped] == 7
+
+
+def test_of_nothing_there_is_no_usual_week() -> None:
+    nothing = usual_week(Totals(), "OrderPlaced", COMPLETE, "UTC")
+    assert isinstance(nothing, Absent)
+    assert "no records of OrderPlaced" in nothing.reason
+    incomplete = usual_week(totals({ORDERS: lambda _: 60}), "OrderPlaced", [], "UTC")
+    assert isinstance(incomplete, Absent)
+    assert "complete" in incomplete.reason
+
+
+def test_the_rules_read_the_weeks_behind_each_hour_the_gaps_and_why_there_is_no_profile() -> None:
+    seen = [day for day in COMPLETE if date.fromisoformat(day).weekday() != 6]
+    found = profile(
+        usual_week(totals({ORDERS: lambda _: 60}, seen), "OrderPlaced", COMPLETE, "UTC")
+    )
+    read = profile_of(profile_row("workers", found))
+    assert read.items_per_minute == found.items_per_minute
+    assert read.weeks == found.weeks
+    assert not read.absent
+    absent = Absent("UTC", "the event is two days old")
+    assert profile_of(profile_row("workers", absent)).absent == "the event is two days old"

@@ -1,0 +1,406 @@
+"""Decoders of what comes from outside, against numbers, sizes and types that nobody means well.
+
+Each either understands what it is given or raises the one error that it declares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.adapters.tables.scaling_rows import (
+    RowUnreadable,
+    log_row,
+    override_of,
+    profile_of,
+    profile_row,
+    state_of,
+    state_row,
+)
+from shared.autoscaling.errors import BadMessage, OverrideRefused
+from shared.autoscaling.flows import poison, scaling_logic
+from shared.autoscaling.flows.poison import PoisonMessage
+from shared.autoscaling.messages import (
+    decode_action,
+    decode_metric,
+    decode_samples,
+    encode_action,
+    encode_metric,
+    named_resource,
+)
+from shared.autoscaling.model import (
+    CAPACITY_METRIC,
+    CAPACITY_SANE_MAX,
+    EPOCH_MAX,
+    ActionStatus,
+    EntryKind,
+    LogEntry,
+    ScaleAction,
+    WeekProfile,
+)
+from shared.autoscaling.operating.overrides import check, duration
+from shared.datasets.arrivals import decode_arrival
+from shared.datasets.flows import telemetry_arrived
+from shared.datasets.periods import Period
+from shared.datasets.processing import decode_work, schedule_processing
+from shared.ingestion.errors import BadDelivery
+from shared.ingestion.events.delivery import SEQUENCE_MAX, delivered
+from shared.messaging.errors import BadEvent, BadLines
+from shared.messaging.lines import read_messages
+from shared.messaging.model import Message
+from shared.web import board, dead_letters_http
+from shared.web.board import Board
+from shared.web.exchange import Refused, Request
+from shared.web.recent import RecentLog
+from tests.builders import NOW, TIMING, metric, resource, sample, state
+
+numbers = st.one_of(
+    st.sampled_from([2**31, 2**31 - 1, 2**53, 2**63, -(2**63), 10**400, -1, 0, 1]),
+    st.sampled_from([1e308, -1e308, 1e15, 1e16, 5e-324, -0.0]),
+    st.sampled_from([float("nan"), float("inf"), -float("inf")]),
+)
+texts = st.one_of(
+    st.text(max_size=20),
+    st.sampled_from(
+        [
+            "9" * 5000,
+            str(2**63),
+            "1e308",
+            "NaN",
+            "x" * 200_000,
+            "\0",
+            "\ud800",
+            "0001-01-01T00:00:00+14:00",
+            "0001-01-01T00:00:00Z",
+            "9999-12-31T23:59:59Z",
+            "9999-12-31T23:59:59-14:00",
+            "2026-03-01T12:00:00Z",
+        ]
+    ),
+)
+leaves = st.one_of(st.none(), st.booleans(), numbers, texts)
+values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+DEEP = "[" * 900 + "]" * 900
+
+
+def changed(fields: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """The fields with some of them replaced by anything."""
+    return st.dictionaries(st.sampled_from(sorted(fields)), values).map(lambda new: fields | new)
+
+
+ACTION = json.loads(encode_action(ScaleAction("plan-1", 3, 7, "why", NOW)))
+METRIC = json.loads(encode_metric(metric(5)))
+SAMPLES = {"schema_version": 2, "resource_name": "plan-1", "samples": {"backlog": []}}
+PERIODS = [Period(timedelta(days=1)), Period(timedelta(hours=2)), Period(timedelta(days=6))]
+
+
+def body_of(message: Message) -> bytes:
+    """A scheduled message has a single one."""
+    assert isinstance(message.body, bytes)
+    return message.body
+
+
+WORK = json.loads(body_of(schedule_processing("sales", PERIODS[0], NOW)))
+ARRIVAL = {
+    "specversion": "1.0",
+    "type": "Microsoft.Storage.BlobCreated",
+    "subject": "/blobServices/default/containers/sales/blobs/y=2026/m=03/d=01/x.json",
+    "id": "1",
+    "time": "2026-03-01T12:00:00Z",
+    "data": {},
+}
+
+
+# --- queue messages ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decode", [decode_metric, decode_samples, decode_action])
+@given(changed(METRIC) | changed(ACTION) | changed(SAMPLES) | values)
+def test_a_message_is_understood_or_bad(decode: Callable[[str], object], fields: object) -> None:
+    text = json.dumps(fields)
+    named_resource(text)
+    with suppress(BadMessage):
+        decode(text)
+
+
+@pytest.mark.parametrize("decode", [decode_metric, decode_samples, decode_action])
+def test_a_message_as_deep_as_json_can_be_is_bad(decode: Callable[[str], object]) -> None:
+    for fields in (METRIC, ACTION, SAMPLES):
+        for name in fields:
+            text = json.dumps({**fields, name: "DEEP"}).replace('"DEEP"', DEEP)
+            with suppress(BadMessage):
+                decode(text)
+
+
+@given(st.lists(values, max_size=4))
+def test_a_pair_of_time_and_value_is_understood_or_refused(pairs: list[object]) -> None:
+    good = ["2026-03-01T12:00:00Z", 5]
+    fields = {**SAMPLES, "samples": {"backlog": [*pairs, good]}}
+    found = decode_samples(json.dumps(fields))
+    assert found.metrics[-1] == metric(5)
+    assert len(found.metrics) + len(found.refused) == len(pairs) + 1
+
+
+@given(changed(ACTION))
+def test_an_action_that_is_understood_can_be_written_down(fields: dict[str, Any]) -> None:
+    with suppress(BadMessage):
+        action = decode_action(json.dumps(fields))
+        assert 1 <= action.target <= CAPACITY_SANE_MAX < 2**31
+        assert 1 <= action.epoch <= EPOCH_MAX < 2**31
+        line = LogEntry(
+            "plan-1", NOW, EntryKind.IGNORED, "i", "r", None, action.target, action.epoch
+        )
+        assert "|-" not in log_row(line)["RowKey"]
+
+
+@pytest.mark.parametrize("change", [{"target": 2**31}, {"epoch": 2**31}, {"target": 1001}])
+def test_a_forged_action_beyond_all_bounds_is_named(change: dict[str, int]) -> None:
+    (name,) = change
+    with pytest.raises(BadMessage, match=f"action: {name} is"):
+        decode_action(json.dumps({**ACTION, **change}))
+
+
+async def test_a_poison_action_of_another_target_does_not_fail_the_order_of_its_epoch() -> None:
+    store, resources = MemoryStateStore(lambda: NOW), {"plan-1": resource()}
+    await scaling_logic.run(metric(2, 90, CAPACITY_METRIC), resources, store)
+    ordered = None
+    for age in (80, 60, 40, 20, 0):
+        ordered = await scaling_logic.run(metric(200, age), resources, store) or ordered
+    assert ordered is not None
+    forged = ScaleAction("plan-1", ordered.target + 1, ordered.epoch, "forged", NOW)
+    for action, status in ((forged, ActionStatus.PENDING), (ordered, ActionStatus.FAILED)):
+        message = PoisonMessage("actions", f"m-{action.target}", encode_action(action), NOW)
+        await poison.run_action(message, resources, store, TIMING)
+        desired = (await store.load("plan-1")).state.desired
+        assert desired is not None
+        assert desired.status is status
+
+
+# --- data sets --------------------------------------------------------------------------------
+
+
+@given(changed(WORK) | values)
+def test_work_is_understood_or_a_bad_event(fields: object) -> None:
+    with suppress(BadEvent):
+        work = decode_work(json.dumps(fields))
+        assert work.end - work.start <= timedelta(days=7)
+        assert len(work.message_id) <= 200
+
+
+class Sending:
+    """Takes every message."""
+
+    async def send(self, messages: Any, *_: Any) -> Any:
+        return messages
+
+
+paths = st.one_of(
+    texts,
+    st.sampled_from(
+        [
+            "y=0001/m=01/d=01/x",
+            "y=9999/m=12/d=31/x",
+            "y=1969/m=12/d=31/h=23/x",
+            "9999-12-31/23/x",
+            "y=2026/m=02/d=31/x",
+            "y=\u0662\u0660\u0662\u0666/m=\u0660\u0663/d=\u0660\u0661/x",
+        ]
+    ),
+)
+
+
+@given(changed(ARRIVAL) | values, paths, st.sampled_from(PERIODS))
+async def test_an_arrival_is_scheduled_or_a_bad_event(
+    fields: Any, path: str, period: Period
+) -> None:
+    if isinstance(fields, dict) and "subject" in fields:
+        fields = {**fields, "subject": f"/blobServices/default/containers/sales/blobs/{path}"}
+    with suppress(BadEvent):
+        arrival = decode_arrival(json.dumps(fields))
+        (message,) = await telemetry_arrived.run(arrival, [period], Sending(), NOW)
+        assert decode_work(body_of(message)).dataset == arrival.container
+
+
+@given(st.datetimes(timezones=st.just(UTC)), st.sampled_from(PERIODS))
+def test_any_time_has_a_period_or_a_clear_error(time: datetime, period: Period) -> None:
+    if 1970 <= time.year < 2999:
+        message = schedule_processing("sales", period, NOW, time)
+        assert decode_work(body_of(message)).dataset == "sales"
+    elif time.year != 2999:
+        with pytest.raises(ValueError, match="is not from 1970 to 2999"):
+            schedule_processing("sales", period, NOW, time)
+
+
+@given(st.dictionaries(st.sampled_from(["body", "time_to_live_seconds", "scheduled_at"]), values))
+def test_a_line_of_a_person_is_a_message_or_a_bad_line(fields: dict[str, Any]) -> None:
+    with suppress(BadLines):
+        read_messages([json.dumps(fields)])
+
+
+# --- the trigger ------------------------------------------------------------------------------
+
+SYSTEM = {"SequenceNumber": 5, "Offset": "1", "EnqueuedTimeUtc": "2026-03-01T12:00:00Z"}
+
+
+@given(changed(SYSTEM) | values, values, values)
+def test_a_delivery_is_understood_or_bad(system: object, properties: object, context: Any) -> None:
+    metadata = {
+        "PartitionContext": {"PartitionId": context},
+        "SystemPropertiesArray": [system],
+        "PropertiesArray": [properties],
+    }
+    with suppress(BadDelivery):
+        (event,) = delivered([b"x"], metadata).events
+        assert 0 <= event.sequence <= SEQUENCE_MAX
+        assert event.enqueued_at.tzinfo is UTC
+
+
+# --- people -----------------------------------------------------------------------------------
+
+OVERRIDE = {"mode": "paused", "reason": "r", "by": "b", "for": "2h", "floor": None, "exact": None}
+JSON = {"content-type": "application/json"}
+
+
+@given(changed({**OVERRIDE, "freeze_scale_in": False, "clear": False}) | values)
+async def test_what_a_person_asks_for_is_done_or_refused(fields: Any) -> None:
+    store = MemoryStateStore(lambda: NOW)
+    served = Board({"plan-1": resource()}, store, RecentLog(store))
+    request = Request(headers=JSON, body=json.dumps(fields).encode())
+    reply = await board.say(served, "plan-1", request, "id")
+    assert reply.status in (200, 400, 413)
+    for line in await store.log("plan-1"):
+        log_row(line)
+
+
+@given(st.one_of(texts, numbers.map(str)))
+async def test_any_number_of_a_query_is_read_or_refused(text: str) -> None:
+    request = Request(query={"hours": text})
+    with suppress(Refused):
+        assert 0.01 <= request.number("hours", 3, 0.01, 72) <= 72
+    with suppress(Refused):
+        dead_letters_http._number(text, "limit", 200)
+    with suppress(OverrideRefused):
+        assert duration(text) <= timedelta(days=366)
+
+
+@given(st.dictionaries(st.just("older_than_days"), values) | values)
+def test_days_of_a_purge_are_read_or_refused(fields: Any) -> None:
+    asked = Request(headers={"content-type": "application/json"}, body=json.dumps(fields).encode())
+    with suppress(Refused):
+        assert 0 <= dead_letters_http._days(asked) <= 36_500
+
+
+# --- rows -------------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.sampled_from(["mode", "floor", "exact", "expires_at", "reason"]), values))
+def test_a_row_that_a_person_wrote_is_an_override(row: dict[str, Any]) -> None:
+    override = override_of(row)
+    assert override.floor is None or override.floor >= 0
+    for capacity in (override.floor, override.exact):
+        assert capacity is None or capacity < 2**31
+
+
+@pytest.mark.parametrize("number", [2**31, 2**63, "9" * 5000, 10**400])
+def test_a_floor_that_no_plan_can_have_pauses_the_resource(number: object) -> None:
+    override = override_of({"floor": number, "reason": "r"})
+    assert override.mode == "paused"
+    assert len(override.reason) < 300
+
+
+@given(values.map(json.dumps) | texts)
+def test_samples_that_no_row_should_hold_are_missing_or_the_row_is_refused(text: str) -> None:
+    row = {**state_row("plan-1", "metric|backlog", state([1]).histories["backlog"])}
+    row["samples_0"] = text
+    with suppress(RowUnreadable):
+        (loaded, _) = state_of([row])
+        assert all(0 <= kept.value <= 1e15 for kept in loaded.histories["backlog"].samples)
+
+
+def test_a_sample_of_an_older_version_that_is_too_large_is_missing_and_the_others_stand() -> None:
+    history = state([1, 2]).histories["backlog"]
+    row = state_row("plan-1", "metric|backlog", history)
+    row["samples_0"] = row["samples_0"].replace(",1]", ",1e200]")
+    assert state_of([row])[0].histories["backlog"].samples == (sample(2),)
+
+
+def test_check_names_what_it_refuses() -> None:
+    change = board._change(
+        Request(headers=JSON, body=json.dumps({**OVERRIDE, "floor": 10**400}).encode()), "id"
+    )
+    with pytest.raises(OverrideRefused) as raised:
+        check(change, resource())
+    assert len(str(raised.value)) < 300
+
+
+# --- each bound by itself ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"late": 10**9},
+        {"late": 10**400},
+        {"end": "2999-03-02T00:00:00Z"},
+        {"end": "9999-12-31T23:59:59-14:00"},
+        {"start": "0001-01-01T00:00:00+14:00"},
+        {"schema_version": True},
+        {"dataset": "x" * 81},
+    ],
+)
+def test_work_beyond_its_bounds_is_a_bad_event(change: dict[str, Any]) -> None:
+    with pytest.raises(BadEvent) as raised:
+        decode_work(json.dumps({**WORK, **change}))
+    assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize("path", ["y=0001/m=01/d=01/x", "y=1969/m=12/d=31/x", "9999-12-31/x"])
+def test_a_blob_filed_under_a_time_without_telemetry_is_a_bad_event(path: str) -> None:
+    subject = f"/blobServices/default/containers/sales/blobs/{path}"
+    arrival = decode_arrival(json.dumps({**ARRIVAL, "subject": subject}))
+    with pytest.raises(BadEvent, match="is filed under"):
+        _ = arrival.observed_at
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"SequenceNumber": float("inf")},
+        {"SequenceNumber": float("nan")},
+        {"SequenceNumber": 2**63},
+        {"SequenceNumber": -1},
+        {"SequenceNumber": "9" * 5000},
+        {"EnqueuedTimeUtc": "0001-01-01T00:00:00+14:00"},
+        {"EnqueuedTimeUtc": "2" * 100_000},
+    ],
+)
+def test_a_delivery_beyond_all_bounds_holds_the_partition_with_a_clear_error(
+    change: dict[str, Any],
+) -> None:
+    metadata = {
+        "PartitionContext": {"PartitionId": "3"},
+        "SystemPropertiesArray": [{**SYSTEM, **change}],
+    }
+    with pytest.raises(BadDelivery, match="a property that cannot be") as raised:
+        delivered([b"x"], metadata)
+    assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize("load", [1e16, 1e308, float("inf"), float("nan"), -1.0])
+def test_a_profile_of_loads_that_cannot_be_is_refused(load: float) -> None:
+    sound = WeekProfile((5.0,) * 168)
+    assert profile_of(profile_row("plan-1", sound)) == sound
+    with pytest.raises(ValueError, match="items per minute"):
+        profile_of(profile_row("plan-1", WeekProfile((5.0,) * 167 + (load,))))

@@ -1,0 +1,274 @@
+"""The page and its JSON: what is answered, what is refused, and hostile text that stays text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.autoscaling import Mode
+from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.model import (
+    CAPACITY_METRIC,
+    EntryKind,
+    LogEntry,
+    Metric,
+    MetricValue,
+    Override,
+    Recommendation,
+)
+from shared.web.board import Board, read, say
+from shared.web.exchange import BODY_BYTES_MAX, Reply, Request
+from shared.web.page import page
+from shared.web.recent import RecentLog
+from tests.builders import NOW, resource
+
+HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(1)>"'&"""
+JSON_TYPE = {"content-type": "application/json"}
+
+
+class Counting(MemoryStateStore):
+    """A store that knows how many lines were read."""
+
+    lines_read = 0
+
+    async def log(
+        self, resource_name: str, limit: int = 50, since: datetime | None = None
+    ) -> list[LogEntry]:
+        found = await super().log(resource_name, limit, since)
+        self.lines_read += len(found)
+        return found
+
+
+def asked(path: str, **query: str) -> Request:
+    """What the host makes of an address below ``resources``."""
+    _, *parts = path.split("/")
+    return Request(query=query, route=dict(zip(("name", "view"), parts, strict=False)))
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = NOW
+        self.store = Counting(lambda: self.now)
+        self.resource = resource()
+        self.board = Board({"plan-1": self.resource}, self.store, RecentLog(self.store))
+
+    async def minute(self, backlog: float = 200) -> None:
+        self.now += timedelta(minutes=1)
+        for name, value in ((CAPACITY_METRIC, 2.0), ("backlog", backlog)):
+            sent = Metric("plan-1", name, MetricValue(self.now, value))
+            await scaling_logic.run(sent, {"plan-1": self.resource}, self.store)
+
+    async def get(self, path: str, **query: str) -> Any:
+        reply = await read(self.board, asked(path, **query))
+        return (
+            json.loads(reply.body) | {"status": reply.status}
+            if reply.status != 200
+            else (json.loads(reply.body))
+        )
+
+    async def post(self, fields: Any, headers: dict[str, str] | None = None) -> Reply:
+        body = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
+        request = Request(headers=JSON_TYPE if headers is None else headers, body=body)
+        return await say(self.board, "plan-1", request, f"c-{self.now.isoformat()}")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_json_of_resources_decisions_and_history(world: World) -> None:
+    for _ in range(8):
+        await world.minute()
+    (status,) = await world.get("resources")
+    assert status["name"] == "plan-1"
+    assert status == await world.get("resources/plan-1")
+    decisions = await world.get("resources/plan-1/decisions", limit="3")
+    assert [d["metric"] for d in decisions] == ["backlog"] * 3
+    history = await world.get("resources/plan-1/history", hours="0.05")
+    assert [p["metrics"] for p in history["points"]] == [{"backlog": 200.0}] * 4
+    assert {event["applies"] for event in history["events"]} <= {True}
+
+
+async def test_a_point_has_the_highest_value_and_no_change_is_lost_between_points(
+    world: World,
+) -> None:
+    for backlog in (5, 5, 5, 5, 300, 400, 7):
+        await world.minute(backlog)
+    history = await world.get("resources/plan-1/history", hours="72")
+    assert {(p["capacity"], p["desired"]) for p in history["points"]} == {(2, 2), (2, 3)}
+    assert max(p["metrics"]["backlog"] for p in history["points"]) == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "said"),
+    [
+        ("resources/plan-9", {}, 404, "known: plan-1"),
+        ("resources/plan-1/secrets", {}, 404, "known: decisions, history"),
+        ("resources/plan-1/decisions", {"limit": "many"}, 400, "a number from 1 to 1000"),
+        ("resources/plan-1/history", {"hours": "nan"}, 400, "a number from 0.01 to 72"),
+    ],
+)
+async def test_what_is_not_there_says_what_is(
+    world: World, path: str, query: dict[str, str], status: int, said: str
+) -> None:
+    answer = await world.get(path, **query)
+    assert answer["status"] == status
+    assert said in answer["error"]
+
+
+async def test_a_second_look_reads_only_what_is_new(world: World) -> None:
+    for _ in range(30):
+        await world.minute()
+    first = await world.get("resources/plan-1/history", hours="1")
+    read_first, world.store.lines_read = world.store.lines_read, 0
+    await world.minute()
+    second = await world.get("resources/plan-1/history", hours="1")
+    assert read_first >= 30
+    assert world.store.lines_read <= 4
+    assert second["points"][:-1] == first["points"]
+    wider = await world.get("resources/plan-1/history", hours="2")
+    assert wider["points"] == second["points"]
+
+
+async def test_a_word_is_said_and_taken_back(world: World) -> None:
+    said = {"floor": 3, "freeze_scale_in": True, "reason": "sale", "for": "2h", "by": "anna"}
+    reply = await world.post(said)
+    assert reply.status == 200
+    override = (await world.store.load("plan-1")).state.override
+    assert override == Override(
+        reason="sale", floor=3, freeze_scale_in=True, expires_at=NOW + timedelta(hours=2)
+    )
+    world.now += timedelta(seconds=1)
+    assert (await world.post({"clear": True, "by": "ben"})).status == 200
+    assert (await world.store.load("plan-1")).state.override is None
+
+
+async def test_who_signed_in_is_named_whatever_the_body_says(world: World) -> None:
+    headers = {**JSON_TYPE, "x-ms-client-principal-name": "carla@example.org"}
+    await world.post({"mode": "paused", "reason": "x", "by": "anna"}, headers)
+    assert "by carla@example.org" in (await world.store.log("plan-1"))[0].reason
+    override = (await world.store.load("plan-1")).state.override
+    assert override
+    assert override.mode is Mode.PAUSED
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers", "status", "said"),
+    [
+        ({"mode": "paused", "reason": "x", "by": "a"}, {}, 415, "application/json"),
+        ({}, {"content-type": "text/plain"}, 415, "application/json"),
+        (b"{", None, 400, "JSON object"),
+        (b"[" * 9000, None, 400, "JSON object"),
+        (b" " * (BODY_BYTES_MAX + 1), None, 413, "at most"),
+        ({"exact": 3, "lasts": "2h", "reason": "x", "by": "a"}, None, 400, "'lasts' is not known"),
+        (
+            {"floor": 3, "freeze_scale_in": "yes", "reason": "x", "by": "a"},
+            None,
+            400,
+            "freeze_scale_in: true or false",
+        ),
+        ({"mode": "off", "reason": "x", "by": "a"}, None, 400, "one of active, dry_run, paused"),
+        ({"floor": "3", "reason": "x", "by": "a"}, None, 400, "floor: a whole number"),
+        ({"floor": True, "reason": "x", "by": "a"}, None, 400, "floor: a whole number"),
+        ({"exact": 50, "reason": "x", "by": "a"}, None, 400, "must be 1 to 5"),
+        ({"exact": 2, "reason": "x", "by": "a", "for": "ever"}, None, 400, "90m, 2h"),
+        ({"exact": 2, "reason": ["x"], "by": "a"}, None, 400, "reason: text"),
+    ],
+)
+async def test_what_cannot_be_said_is_refused_and_changes_nothing(
+    world: World, fields: Any, headers: dict[str, str] | None, status: int, said: str
+) -> None:
+    reply = await world.post(fields, headers)
+    assert reply.status == status
+    assert said in json.loads(reply.body)["error"]
+    assert (await world.store.load("plan-1")).state.override is None
+
+
+async def test_hostile_text_stays_text(world: World) -> None:
+    await world.minute()
+    wish = Recommendation(3, HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, HOSTILE)
+    line = LogEntry(
+        "plan-1", NOW, EntryKind.DECISION, HOSTILE, HOSTILE, 2, 3, 1, applies=True,
+        limited_by=(HOSTILE,), candidates=(wish,), evidence={HOSTILE: HOSTILE},
+        counterfactual=HOSTILE, metric=HOSTILE, value=1.0,
+    )  # fmt: skip
+    await world.store.record(line)
+    world.store.override("plan-1", Override(Mode.PAUSED, HOSTILE))
+    reply = await page(world.board, Request())
+    text = reply.body
+    assert reply.status == 200
+    assert "alert(1)" in text
+    assert "<img src=x" not in text
+    assert "<script>alert" not in text
+    policy = reply.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+async def test_a_page_without_any_decision_says_what_to_look_at(world: World) -> None:
+    reply = await page(world.board, Request())
+    assert "do <code>metric_collector</code>" in reply.body
+    assert (await page(world.board, Request(query={"hours": "x"}))).status == 400
+
+
+async def test_what_is_of_another_day_is_shown_with_its_date(world: World) -> None:
+    await world.minute()
+    seen = f"{world.now:%H:%M:%S}"
+    assert f"<time>{seen}</time>" in (await page(world.board, Request())).body
+    world.now += timedelta(days=1)
+    text = (await page(world.board, Request())).body
+    assert f"<time>{NOW:%m-%d} {seen}</time>" in text
+    assert text.count(f"since {NOW:%m-%d} {seen}") == 2  # the capacity, and the backlog
+
+
+async def test_numbers_that_json_does_not_know_are_not_known(world: World) -> None:
+    evidence = {"backlog": float("nan"), "arrivals_per_minute": 2.0, "age": float("inf")}
+    wish = Recommendation(2, "because", "rule", evidence)
+    line = LogEntry("plan-1", NOW, EntryKind.DECISION, "d-1", "because", current=2, desired=2)
+    line = replace(line, metric="backlog", value=1, evidence=evidence, candidates=(wish,))
+    await world.store.record(line)
+    for path in ("resources", "resources/plan-1/decisions", "resources/plan-1/history"):
+        text = (await read(world.board, asked(path))).body
+        assert "NaN" not in text
+        assert "Infinity" not in text
+    assert "NaN" not in (await page(world.board, Request())).body
+
+
+# --- the log, kept between requests -----------------------------------------------------------
+
+
+async def lines_of(recent: RecentLog, world: World, hours: float) -> int:
+    return len(await recent.lines("plan-1", world.now - timedelta(hours=hours)))
+
+
+async def test_a_look_at_a_short_span_leaves_no_gap_in_a_long_one(world: World) -> None:
+    recent = RecentLog(world.store)
+    await world.minute()
+    await lines_of(recent, world, 3)
+    world.now += timedelta(hours=5)
+    await world.minute()
+    world.now += timedelta(hours=5)
+    await world.minute()
+    await lines_of(recent, world, 1)
+    everything = await lines_of(RecentLog(world.store), world, 12)
+    assert await lines_of(recent, world, 12) == everything
+
+
+async def test_more_lines_than_are_kept_are_not_read_over_and_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.web.recent.LINES_MAX", 10)
+    recent = RecentLog(world.store)
+    for _ in range(20):
+        await world.minute()
+        await lines_of(recent, world, 12)
+    before = world.store.lines_read
+    await world.minute()
+    assert await lines_of(recent, world, 12) == 10
+    assert world.store.lines_read - before <= 4

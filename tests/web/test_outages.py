@@ -1,0 +1,156 @@
+"""What the page says while something that it reads from is gone, hangs, or changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.adapters.tables.scaling_state import TableStateStore
+from shared.autoscaling.model import CAPACITY_METRIC, ActionStatus, HubMetric, ScalingState
+from shared.autoscaling.operating import presenting
+from shared.autoscaling.ports import Snapshot, StateStore
+from shared.settings.connections import StorageConnection
+from shared.web import board as board_module
+from shared.web.attention import attention
+from shared.web.board import Board, read, read_panel, say
+from shared.web.exchange import Request
+from shared.web.page import page
+from shared.web.recent import RecentLog
+from tests.builders import NOW, SOURCE, desired, history, resource, sample, state
+
+GONE = (
+    "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=aGVsbG8=;"
+    "TableEndpoint=http://127.0.0.1:1/a"
+)
+
+
+class Ailing(MemoryStateStore):
+    """Fails or hangs for the resources named."""
+
+    def __init__(self, broken: set[str], *, hangs: bool) -> None:
+        super().__init__(lambda: NOW)
+        self._broken = broken
+        self._hangs = hangs
+
+    async def load(self, resource_name: str) -> Snapshot:
+        if resource_name in self._broken and self._hangs:
+            await asyncio.sleep(3600)
+        if resource_name in self._broken:
+            raise OSError("connection string hunter2 does not work")
+        return await super().load(resource_name)
+
+
+def board(store: StateStore, *names: str) -> Board:
+    return Board({name: resource(name) for name in names}, store, RecentLog(store))
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_module, "PANEL_SECONDS_MAX", 0.2)
+
+
+@pytest.mark.parametrize(
+    ("hangs", "why"),
+    [(False, "cannot be shown now: OSError"), (True, "no answer within 0.2 s")],
+)
+async def test_a_resource_that_cannot_be_read_is_named_with_the_reason_beside_the_others(
+    hangs: bool, why: str
+) -> None:
+    shown = board(Ailing({"plan-1"}, hangs=hangs), "plan-1", "plan-2")
+    async with asyncio.timeout(5):
+        reply = await page(shown, Request())
+    assert reply.status == 200
+    assert reply.body.count(why) == 2, "in its place, and among what needs attention"
+    assert 'data-resource="plan-2"' in reply.body
+    assert "Nothing needs attention" not in reply.body
+    assert "hunter2" not in reply.body
+
+
+@pytest.mark.parametrize("query", [{}, {"live": ""}])
+async def test_with_storage_gone_the_page_says_so_as_503_within_a_bounded_time(
+    query: dict[str, str],
+) -> None:
+    store = TableStateStore(StorageConnection("Storage", GONE))
+    shown = board(store, "plan-1")
+    with_panel = replace(shown, panels={"trends": lambda: asyncio.sleep(3600)})
+    async with asyncio.timeout(5):
+        reply = await page(with_panel, Request(query=query))
+    await store.close()
+    assert reply.status == 503
+    assert reply.body.count("cannot be shown now") == 4
+    assert "Needs attention" in reply.body
+
+
+@pytest.mark.parametrize(
+    "route", [{}, {"name": "plan-1"}, {"name": "plan-1", "view": "history"}, None]
+)
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_json_of_what_cannot_be_read_is_a_503_with_the_reason(
+    route: dict[str, str] | None, hangs: bool
+) -> None:
+    store = Ailing({"plan-1"}, hangs=hangs)
+
+    async def trends() -> Any:
+        await store.load("plan-1")
+
+    shown = replace(board(store, "plan-1"), panels={"trends": trends})
+    async with asyncio.timeout(5):
+        if route is None:
+            reply = await read_panel(shown, "trends")
+        else:
+            reply = await read(shown, Request(route=route))
+    assert reply.status == 503
+    why = "no answer within 0.2 s" if hangs else "OSError"
+    assert json.loads(reply.body) == {"error": f"cannot be shown now: {why}"}
+
+
+async def test_a_word_that_may_not_have_been_written_is_answered_with_503() -> None:
+    body = json.dumps({"mode": "paused", "reason": "x", "by": "anna"}).encode()
+    asked = Request(headers={"content-type": "application/json"}, body=body)
+    reply = await say(board(Ailing({"plan-1"}, hangs=True), "plan-1"), "plan-1", asked, "c-1")
+    assert reply.status == 503
+    assert "it is not known whether" in json.loads(reply.body)["error"]
+
+
+def told(of: ScalingState, **declared: Any) -> list[tuple[str, str]]:
+    status = presenting.status(resource(**declared), Snapshot("plan-1", of, NOW), None)
+    card = {"status": status, "history": {"points": []}, "age_limit_minutes": 5}
+    return [(item["severity"], item["what"]) for item in attention([card], {})]
+
+
+def test_a_plan_that_has_fallen_silent_is_told_a_minute_after_the_other_sources() -> None:
+    fresh = state([5, 5])
+    for silent, expected in (
+        (45, []),
+        (75, [("warn", "plan-1: the plan has not answered for 75 s, other sources have")]),
+        (200, [("bad", "plan-1: the plan does not answer")]),
+    ):
+        capacity = replace(history([2]), samples=(sample(2, silent),))
+        of = replace(fresh, histories={**fresh.histories, CAPACITY_METRIC: capacity})
+        assert told(of) == expected
+    pushed = {"backlog": HubMetric()}  # comes whether or not the collector runs
+    of = replace(fresh, histories={**fresh.histories, CAPACITY_METRIC: _capacity(75)})
+    assert told(of, metrics=pushed) == []
+    both = {"backlog": SOURCE, "other": SOURCE}
+    late = {**of.histories, "backlog": replace(history([5]), samples=(sample(5, 70),))}
+    assert [severity for severity, _ in told(replace(of, histories=late), metrics=both)] == ["warn"]
+
+
+def _capacity(seconds: float) -> Any:
+    return replace(history([2]), samples=(sample(2, seconds),))
+
+
+def test_an_order_that_nothing_comes_of_is_told_with_the_last_error() -> None:
+    hung = desired(requested_at=sample(0, 720).time, last_error="no answer within 30 s")
+    (item,) = told(state([5, 5], 2, hung))
+    said = "plan-1: 3 instances, ordered 12 min ago, do not come: no answer within 30 s"
+    assert item == ("warn", said)
+    young = desired(requested_at=sample(0, 200).time)
+    assert told(state([5, 5], 2, young)) == []
+    done = replace(hung, status=ActionStatus.CONFIRMED, last_error="")
+    assert told(state([5, 5], 2, done)) == []

@@ -1,0 +1,147 @@
+"""The panels of the page: breakers, dead letters, trends; hostile text stays text."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+
+from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.ingestion.model import DeadLetter, FailureKind, Stream
+from shared.sampling.trend_rows import Trend
+from shared.web import board as board_module
+from shared.web import panels
+from shared.web.board import Board, kept, read_panel
+from shared.web.exchange import Request
+from shared.web.page import page
+from shared.web.recent import RecentLog
+from tests.builders import NOW
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
+OPEN = Breaker(Mode.OPEN, 3, NOW, "101 failures in 30 s", retry_at=NOW + timedelta(seconds=30))
+STREAM = Stream("bus", "metrics", "$Default", "2")
+LETTER = DeadLetter(41, "4096", NOW, NOW, FailureKind.POISON, "no JSON", body=b"\xffabc")
+FIRST = date(2026, 2, 1)
+
+
+def days(count: int = 30, **changes: Any) -> list[Trend]:
+    made = [
+        Trend(
+            (FIRST + timedelta(days=n)).isoformat(),
+            "checkout",
+            "AppEvents",
+            records=100 - 2 * n,
+            sampling_rate=100 - 2 * n,
+            adjusted_count=100 + n % 7,
+            adjusted_count_low=90 + n % 7,
+            adjusted_count_high=110 + n % 7,
+            verdict="normal",
+            reason="as on other days",
+        )
+        for n in range(count)
+    ]
+    return [*made[:-1], replace(made[-1], **changes)]
+
+
+def board(**shown: Any) -> Board:
+    async def answer(value: Any) -> Any:
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    store = MemoryStateStore(lambda: NOW)
+    found = {name.replace("_", "-"): (lambda v=value: answer(v)) for name, value in shown.items()}
+    return Board({}, store, RecentLog(store), found)
+
+
+def test_a_breaker_that_is_open_has_a_link_and_one_that_is_closed_has_none() -> None:
+    shown = panels.breaker("metric_ingest", OPEN, "https://app/x")
+    assert (shown["mode"], shown["link"]) == ("open", "https://app/x")
+    closed = replace(OPEN, mode=Mode.CLOSED, retry_at=None)
+    assert panels.breaker("metric_ingest", closed, "https://app/x")["link"] == ""
+
+
+def test_a_body_that_is_no_text_is_shown_in_base64_and_one_that_is_not_kept_as_none() -> None:
+    assert panels.dead_letter(STREAM, LETTER)["body"] == "/2FiYw=="
+    assert panels.dead_letter(STREAM, replace(LETTER, body=b"{}"))["body"] == "{}"
+    assert panels.dead_letter(STREAM, replace(LETTER, body=None))["body"] is None
+
+
+def test_series_with_an_alarm_come_first_and_days_are_in_order() -> None:
+    other = [replace(day, event="a") for day in days()]
+    lost = days(verdict="events_lost")
+    shown = panels.trends([*other, *reversed(lost)])
+    assert [series["event"] for series in shown] == ["checkout", "a"]
+    dates = [day["date"] for day in shown[0]["days"]]
+    assert dates == sorted(dates)
+    assert shown[0]["days"][0] == {
+        "date": "2026-02-01", "raw": 100, "adjusted": 100, "low": 90, "high": 110,
+        "sampling_rate": 100, "verdict": "normal", "figure": "count", "reason": "as on other days",
+        "complete": True,
+    }  # fmt: skip
+
+
+def test_sums_are_shown_where_there_is_a_measurement() -> None:
+    measured = [
+        replace(day, measurement="Amount", raw_sum=5.0, adjusted_sum=12.5) for day in days()
+    ]
+    (series,) = panels.trends(measured)
+    assert (series["days"][0]["raw"], series["days"][0]["adjusted"]) == (5, 12.5)
+
+
+async def test_series_of_one_event_are_told_apart_by_their_dimensions() -> None:
+    both = [replace(day, dimensions={"country": c}) for c in ("CH", "DE") for day in days()]
+    text = (await page(board(trends=panels.trends(both)), Request())).body
+    for country in ("CH", "DE"):
+        assert text.count(f'data-live="trend-AppEvents-checkout country={country}"') == 1
+        assert f"<h3>checkout country={country}" in text
+
+
+async def test_a_panel_that_fails_or_hangs_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(board_module, "PANEL_SECONDS_MAX", 0.01)
+    shown = board(breakers=OSError("hunter2"), trends=[])
+    hanging = replace(shown, panels={**shown.panels, "dead-letters": lambda: asyncio.sleep(60)})
+    text = (await page(hanging, Request())).body
+    assert text.count("cannot be shown now") == 4, "where it belongs, and among what needs people"
+    assert "hunter2" not in text
+    reply = await read_panel(hanging, "breakers")
+    assert json.loads(reply.body) == {"error": "cannot be shown now: OSError"}
+
+
+async def test_hostile_text_in_panels_stays_text() -> None:
+    shown = board(
+        breakers=[panels.breaker(HOSTILE, replace(OPEN, reason=HOSTILE), "https://app/x")],
+        dead_letters=[
+            panels.dead_letter(
+                replace(STREAM, hub=HOSTILE),
+                replace(LETTER, error=HOSTILE, body=HOSTILE.encode()),
+            )
+        ],
+        trends=panels.trends(
+            [replace(day, event=HOSTILE, reason=HOSTILE, verdict=HOSTILE) for day in days()]
+        ),
+    )
+    text = (await page(shown, Request())).body
+    assert text.count("alert(1)") >= 6
+    assert "<img src=x" not in text
+    assert "<script>alert" not in text
+
+
+async def test_what_changes_once_a_night_is_not_read_at_every_look() -> None:
+    asked, clock = [], {"now": 0.0}
+
+    async def panel() -> int:
+        asked.append(clock["now"])
+        return len(asked)
+
+    often = kept(panel, 300, lambda: clock["now"])
+    assert [await often() for _ in range(5)] == [1] * 5
+    clock["now"] = 300.0
+    assert await often() == 2
