@@ -19,16 +19,10 @@ from shared.autoscaling.acting.actions import (
     reconcile,
     settle,
 )
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    Decision,
-    EntryKind,
-    Metric,
-    MetricValue,
-    Resource,
-    ScaleAction,
-    ScalingState,
-)
+from shared.autoscaling.desired import ScaleAction
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import Decision, EntryKind, ScalingState
 from shared.autoscaling.transition import advance
 
 PATIENCE = ActionTiming(

@@ -15,7 +15,7 @@ from tzlocal.windows_tz import win_tz
 
 from backtest.autoscale_week import Begins, week
 from backtest.errors import BacktestError
-from shared.autoscaling.model import (
+from shared.autoscaling.declaring import (
     AppServicePlan,
     AzureMonitorMetric,
     Cooldown,

@@ -8,7 +8,7 @@ from datetime import date, datetime, time, timedelta
 from typing import Any
 
 from backtest.autoscale_setting import Converted, ProfileOf
-from shared.autoscaling.model import Limits
+from shared.autoscaling.declaring import Limits
 from shared.autoscaling.policies import MetricRule, MetricRules
 
 INDENT = "    "

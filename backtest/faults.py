@@ -26,17 +26,11 @@ from backtest.scalers import AppState, NextMinute, PlanControl, Scalers, finishe
 from backtest.workload import Workload
 from shared.autoscaling import Mode
 from shared.autoscaling.acting.actions import reason_to_ignore
+from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows import reconciler, scaler
-from shared.autoscaling.model import (
-    Decision,
-    LogEntry,
-    Metric,
-    MetricValue,
-    Override,
-    ScaleAction,
-    ScalingState,
-)
+from shared.autoscaling.measurements import Metric, MetricValue
+from shared.autoscaling.state import Decision, LogEntry, Override, ScalingState
 
 T = TypeVar("T")
 FLOWS = "shared.autoscaling.flows"

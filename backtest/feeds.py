@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shared.autoscaling import Resource
-from shared.autoscaling.model import PushedMetric
+from shared.autoscaling.declaring import PushedMetric
 from shared.autoscaling.transition import counts_backlog
 
 Feed = Literal["backlog", "finished", "incoming", "0"]

@@ -24,8 +24,9 @@ from backtest.workload import FILLED_MINUTES_MAX, Workload
 from local.demo.traces import MINUTE
 from shared.autoscaling import Resource
 from shared.autoscaling.learning.dead_time_and_throughput import known_service
-from shared.autoscaling.model import CAPACITY_METRIC, EntryKind, LogEntry, ScalingState
+from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.ports import StateStore
+from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
 from shared.autoscaling.transition import counts_backlog
 from shared.settings import SettingsError, parse
 

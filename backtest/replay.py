@@ -13,7 +13,7 @@ from backtest.progress import ignore
 from backtest.workload import Workload
 from shared.autoscaling import HubMetric, Limits, Resource
 from shared.autoscaling.acting.actions import ActionTiming
-from shared.autoscaling.model import Goal, Mode, Service
+from shared.autoscaling.declaring import Goal, Mode, Service
 
 PROGRESS_MINUTES = 1440
 FINISHED = "finished"

@@ -14,19 +14,11 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from shared.autoscaling.acting.actions import ActionTiming
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    NO_SAMPLES,
-    ActionStatus,
-    Decision,
-    Desired,
-    EntryKind,
-    ManualChange,
-    Mode,
-    Resource,
-    ScaleAction,
-    ScalingState,
-)
+from shared.autoscaling.declaring import ManualChange, Mode
+from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
+from shared.autoscaling.measurements import CAPACITY_METRIC, NO_SAMPLES
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import Decision, EntryKind, ScalingState
 
 SHOWN_MAX = 20
 SEEN_MAX = 3000

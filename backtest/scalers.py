@@ -9,15 +9,12 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.autoscaling.declaring import CapacityTarget
+from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.model import (
-    CapacityTarget,
-    LogEntry,
-    MetricValue,
-    ScaleAction,
-    ScalingState,
-)
+from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.state import LogEntry, ScalingState
 
 T = TypeVar("T")
 

@@ -18,8 +18,8 @@ from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionSto
 from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.events import process_batch
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.handle import side_by_side
 from shared.ingestion.events.process_batch import Consumer
+from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Event, Stream
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -27,8 +27,8 @@ from local.functions_host import FunctionsHost, configure_logging
 from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.messages import encode_metric
-from shared.autoscaling.model import Metric, MetricValue
 from shared.ingestion.decoding.decoding import decode
 from shared.ingestion.decoding.readings import to_effect
 from shared.ingestion.model import OutboxMessage, Stream

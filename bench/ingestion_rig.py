@@ -20,9 +20,9 @@ from shared.adapters.sql.ingestion import SqlIngestionStore
 from shared.adapters.sql.schema import metadata
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.ingestion.events.accounting import CommitLimits, Writer, plan_commits
-from shared.ingestion.events.handle import side_by_side
 from shared.ingestion.events.ports import IngestionStore
 from shared.ingestion.events.process_batch import Consumer
+from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Commit, Effect, Event, Stream
 from shared.settings.connections import StorageConnection
 

@@ -16,7 +16,8 @@ from shared.autoscaling import (
     Threshold,
 )
 from shared.autoscaling.learning.dead_time_and_throughput import known_service
-from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue, ScalingState
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -15,15 +15,9 @@ from shared.autoscaling import (
     Threshold,
 )
 from shared.autoscaling.acting.actions import ActionTiming
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    ActionStatus,
-    Desired,
-    History,
-    Metric,
-    MetricValue,
-    ScalingState,
-)
+from shared.autoscaling.desired import ActionStatus, Desired
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.state import History, ScalingState
 
 TIMING = ActionTiming(
     resend_seconds=60, retry_seconds=15, failure_hold_seconds=60, deadline_seconds=600

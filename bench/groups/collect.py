@@ -13,10 +13,11 @@ from bench.repeats import medians
 from bench.service_bus_process import service_bus, sources
 from shared.adapters.reader import AzureReader
 from shared.autoscaling import AppServicePlan, Resource, Threshold
+from shared.autoscaling.declaring import CapacityTarget, MetricSource
 from shared.autoscaling.flows import metric_collector
-from shared.autoscaling.model import CapacityTarget, MetricSource, MetricValue
+from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.ports import MetricReader
-from shared.ingestion.events.ports import BreakerStore
+from shared.ingestion.breaker.ports import BreakerStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 
 ANSWER_SECONDS = 0.05

@@ -11,7 +11,8 @@ from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription,
 from shared.autoscaling.deciding.counterfactual import explained
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.samples import merge
-from shared.autoscaling.model import CAPACITY_METRIC, History, Metric, MetricValue, ScalingState
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.state import History, ScalingState
 
 SAMPLES = 40
 """Ten minutes of one sample every 15 s: the app's own defaults."""

@@ -25,9 +25,9 @@ from shared.ingestion.decoding.decoding import decode
 from shared.ingestion.decoding.readings import Interests, Wanted
 from shared.ingestion.events import ingest, process_batch
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.handle import side_by_side
 from shared.ingestion.events.ingest import Line
 from shared.ingestion.events.process_batch import Consumer
+from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 
 BATCH_EVENTS = 100

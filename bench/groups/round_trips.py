@@ -15,7 +15,7 @@ from local.azurite import Azurite
 from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.settings.connections import StorageConnection
 
 MINIMUM = {"capacity_sample": 2, "hold": 2, "duplicate": 1, "scale": 2}

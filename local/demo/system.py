@@ -32,7 +32,7 @@ from local.functions_host.host_json import HostConfig, read_host_json
 from local.functions_host.services import HostOptions
 from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.model import EntryKind, LogEntry
+from shared.autoscaling.state import EntryKind, LogEntry
 from shared.settings.connections import StorageConnection
 from shared.wiring import autoscaling as wiring
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from shared.autoscaling.model import (
-    IngestionBreaker,
-    MetricSource,
-    MetricValue,
-    PlanCapacity,
-    StorageQueue,
-)
+from shared.autoscaling.declaring import IngestionBreaker, MetricSource, PlanCapacity, StorageQueue
+from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.ports import CapacityControl
 from shared.ingestion.breaker.breaker import Mode
-from shared.ingestion.events.ports import BreakerStore
+from shared.ingestion.breaker.ports import BreakerStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.values.redaction import redacting
 

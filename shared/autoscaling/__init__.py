@@ -1,6 +1,6 @@
 """What scaling_rules.py is written with."""
 
-from shared.autoscaling.model import (
+from shared.autoscaling.declaring import (
     AppServicePlan,
     AzureMonitorMetric,
     Cooldown,
@@ -12,12 +12,8 @@ from shared.autoscaling.model import (
     ManualChange,
     Missing,
     Mode,
-    Observation,
     PlanCapacity,
-    Policy,
     RateLimit,
-    Recommendation,
-    Resource,
     Service,
     ServiceBusQueue,
     ServiceBusSubscription,
@@ -49,6 +45,7 @@ from shared.autoscaling.policies import (
     scale_in_only_if,
     scale_out_only_if,
 )
+from shared.autoscaling.policy import Observation, Policy, Recommendation, Resource
 
 __all__ = [
     "WEEKEND",

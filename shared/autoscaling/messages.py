@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from shared.autoscaling.desired import EPOCH_MAX, ScaleAction
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.model import CAPACITY_SANE_MAX, EPOCH_MAX, Metric, MetricValue, ScaleAction
+from shared.autoscaling.measurements import CAPACITY_SANE_MAX, Metric, MetricValue
 from shared.values.untrusted import MEASURE_MAX, METRICS_OF_A_MESSAGE_MAX, measure, shown
 
 SCHEMA_VERSION = 1

@@ -7,14 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from shared.autoscaling.model import (
-    CapacityTarget,
-    LogEntry,
-    MetricSource,
-    MetricValue,
-    Override,
-    ScalingState,
-)
+from shared.autoscaling.declaring import CapacityTarget, MetricSource
+from shared.autoscaling.measurements import MetricValue
+from shared.autoscaling.state import LogEntry, Override, ScalingState
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,12 @@ from shared.autoscaling.deciding.decide import decide, remember
 from shared.autoscaling.deciding.guards import is_missing
 from shared.autoscaling.deciding.observing import samples_of
 from shared.autoscaling.deciding.samples import MergeOutcome, merge
+from shared.autoscaling.declaring import MetricSource, StorageQueue
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.learning.dead_time_and_throughput import learn, learn_finished, lesson_due
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    Decision,
-    Metric,
-    MetricSource,
-    Resource,
-    ScalingState,
-    StorageQueue,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import Decision, ScalingState
 from shared.quick import quick
 
 

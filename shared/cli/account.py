@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from shared.cli import ingestion_tables
-from shared.ingestion.dead_letters import view
-from shared.ingestion.events import stream_account as account
+from shared.ingestion.operating import presenting as view
+from shared.ingestion.operating import stream_account as account
 from shared.wiring import ingestion_state as state
 
 TOLD = (

@@ -11,12 +11,12 @@ from typing import Any
 from shared.cli import ingestion_tables as tables
 from shared.cli import words
 from shared.cli.command_line import Misused
-from shared.ingestion.dead_letters import view
 from shared.ingestion.dead_letters.find import Wanted, chunks, find, older_than, read
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Done, purge, send_away
 from shared.ingestion.errors import NotThere
-from shared.ingestion.events.ports import StoredDeadLetter
 from shared.ingestion.model import FailureKind
+from shared.ingestion.operating import presenting as view
 from shared.wiring import ingestion as wiring_ingestion
 from shared.wiring import ingestion_state as state
 

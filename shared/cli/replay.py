@@ -9,9 +9,9 @@ from typing import Any
 
 from shared.cli import ingestion_tables, words
 from shared.cli.command_line import Misused
-from shared.ingestion.dead_letters import view
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.replay import Replayed, Stretch, replay, side_stream, silent
+from shared.ingestion.operating import presenting as view
 from shared.wiring import ingestion as wiring_ingestion
 from shared.wiring import ingestion_state as state
 

@@ -8,11 +8,13 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from shared.autoscaling.declaring import Mode
 from shared.autoscaling.flows import check_connections as connected
 from shared.autoscaling.flows import declared, preview, status
 from shared.autoscaling.flows import override as control
-from shared.autoscaling.model import Mode, Override, Resource
 from shared.autoscaling.operating.overrides import Change, duration
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import Override
 from shared.cli import scaling_tables as console
 from shared.wiring import autoscaling as wiring
 

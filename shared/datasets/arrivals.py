@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from shared.datasets.errors import BadEvent
 from shared.datasets.periods import EPOCH, TIME_MAX
-from shared.messaging.errors import BadEvent
 from shared.values.untrusted import shown
 
 BLOB_CREATED = "Microsoft.Storage.BlobCreated"

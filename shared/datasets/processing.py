@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from shared.datasets.errors import BadEvent
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, EPOCH, TIME_MAX, Period
-from shared.messaging.errors import BadEvent
 from shared.messaging.model import Message
 from shared.values.untrusted import shown
 

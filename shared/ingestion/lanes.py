@@ -1,14 +1,48 @@
-"""Do something every few seconds while a piece of work goes on."""
+"""How work is waited for, tried again, and done side by side or with a beat beside it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
-
-from shared.ingestion.events.ports import Beat, Beside
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class Pause(Protocol):
+    """Waits before another attempt, the longer the more of them have failed in a row."""
+
+    async def __call__(self, failures: int) -> None: ...
+
+
+class Retrying(Protocol):
+    """Tries again, a bounded number of times, with growing and random delays."""
+
+    async def __call__(
+        self, attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]
+    ) -> T:
+        """The first success. Raises the first error not worth another attempt, or the last."""
+        ...
+
+
+class Together(Protocol):
+    """Runs several pieces of work at a time, and returns when all have ended."""
+
+    async def __call__(self, work: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        """Takes the next piece when there is time for it, and no sooner."""
+        ...
+
+
+Beat = Callable[[], Awaitable[None]]
+"""Raises nothing: what it cannot do now it does the next time."""
+
+
+class Beside(Protocol):
+    """Does a piece of work, and beats every few seconds until it has ended."""
+
+    async def __call__(self, work: Awaitable[T], beat: Beat) -> T:
+        """What the work answers or raises. Returns when the last beat has ended too."""
+        ...
 
 
 async def alone(work: Awaitable[T], beat: Beat) -> T:  # noqa: ARG001  the port has it
@@ -45,3 +79,31 @@ async def _wait(ended: asyncio.Event, seconds: float) -> None:
         await asyncio.wait_for(ended.wait(), seconds)
     except TimeoutError:
         return
+
+
+def side_by_side(lanes_max: int) -> Together:
+    """Runs up to so many pieces at a time in this event loop.
+
+    The others start when the first one waits: where nothing does, no task is needed.
+    """
+
+    async def together(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        waiting = iter(work)
+
+        async def worker() -> None:
+            for piece in waiting:
+                await piece()
+
+        async with asyncio.TaskGroup() as group:
+
+            def start_others() -> None:
+                for _ in range(lanes_max - 1):
+                    group.create_task(worker())
+
+            others = asyncio.get_running_loop().call_soon(start_others)
+            try:
+                await worker()
+            finally:
+                others.cancel()
+
+    return together

@@ -11,6 +11,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
+from shared.autoscaling.declaring import Mode
 from shared.autoscaling.errors import (
     OverrideRefused,
     StateConflict,
@@ -19,10 +20,11 @@ from shared.autoscaling.errors import (
 )
 from shared.autoscaling.flows import declared, status
 from shared.autoscaling.flows import override as control
-from shared.autoscaling.model import Mode, Override, Resource
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.overrides import Change, duration
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
+from shared.autoscaling.state import Override
 from shared.ingestion.errors import RowUnreadable
 from shared.web.exchange import Refused, Reply, Request, refused, shown
 from shared.web.recent import RecentLog

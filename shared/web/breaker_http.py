@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from shared.ingestion.breaker.approval import TOKEN_CHARACTERS_MAX, TokenRefused
-from shared.ingestion.breaker.operate import Attendant
 from shared.ingestion.errors import BreakerChanged, DependencyDown, StoreUnavailable
+from shared.ingestion.operating.breaker import Attendant
 from shared.web.breaker_page import HEADERS, page, said, view_json, view_page
 from shared.web.exchange import Refused, Reply, Request, refused, shown
 

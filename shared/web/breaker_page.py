@@ -3,45 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict
 from html import escape
 from typing import Any
 
-from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.ingestion.breaker.breaker import Mode
+from shared.ingestion.breaker.view import View
 from shared.notifications.news import stamp
 from shared.web.exchange import GUARDED
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorSeen:
-    """The last error that an instance counted in a while, and how many there were."""
-
-    since: datetime
-    instance: str
-    failures: int
-    last_error: str
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """Events of a partition that are still to be accounted for; None where that is not known."""
-
-    partition_id: str
-    events: int | None
-    remark: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A breaker as people see it."""
-
-    name: str
-    breaker: Breaker
-    read_at: datetime
-    errors: tuple[ErrorSeen, ...]
-    backlog: tuple[Backlog, ...]
-
 
 HEADERS: Mapping[str, str] = {
     **GUARDED,  # no referrer: the address holds the token
@@ -49,6 +18,8 @@ HEADERS: Mapping[str, str] = {
         "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'"
     ),
 }
+
+
 STYLE = "body{font:16px system-ui;margin:2em auto;max-width:50em}td,th{padding:.2em 1em .2em 0;text-align:left;vertical-align:top}button{font:inherit;padding:.5em 1em}"  # noqa: E501
 
 

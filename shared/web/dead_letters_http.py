@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
 
-from shared.ingestion.dead_letters import view
 from shared.ingestion.dead_letters.find import Wanted, find, older_than, read
+from shared.ingestion.dead_letters.ports import DeadLetterStore, StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Done, Redriver, purge
 from shared.ingestion.errors import (
     DependencyDown,
@@ -18,13 +18,9 @@ from shared.ingestion.errors import (
     NotThere,
     StoreUnavailable,
 )
-from shared.ingestion.events.ports import (
-    DeadLetterStore,
-    HubReader,
-    IngestionStore,
-    StoredDeadLetter,
-)
+from shared.ingestion.events.ports import HubReader, IngestionStore
 from shared.ingestion.model import FailureKind
+from shared.ingestion.operating import presenting as view
 from shared.web.exchange import Refused, Reply, Request, refused, shown
 
 LIST_MAX = 200

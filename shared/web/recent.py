@@ -6,8 +6,8 @@ import asyncio
 from collections import defaultdict
 from datetime import datetime, timedelta
 
-from shared.autoscaling.model import LogEntry
 from shared.autoscaling.ports import StateStore
+from shared.autoscaling.state import LogEntry
 
 LINES_MAX = 20_000
 """Of one resource: a day of decisions every 15 s on three metrics."""

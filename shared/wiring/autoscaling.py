@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from shared.adapters.azure.late_lines import Line, lines
 from shared.autoscaling.acting.actions import ActionTiming
-from shared.autoscaling.model import Resource
+from shared.autoscaling.policy import Resource
 from shared.datasets.periods import Period
 from shared.settings import Settings
 from shared.wiring import checks as wiring_checks
@@ -24,7 +24,7 @@ from shared.wiring.checks import PROCESSING_CONNECTION, checked
 if TYPE_CHECKING:
     from shared.autoscaling.ports import CapacityControl, MetricReader, Permissions, StateStore
     from shared.datasets.flows.check_queues import CheckOnce
-    from shared.messaging.ports import ClaimStore, Recompute
+    from shared.datasets.ports import ClaimStore, Recompute
     from shared.messaging.send import BatchSender
     from shared.notifications.ports import Herald, Memories
 

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from shared import settings as settings_module
 from shared.autoscaling.deciding.validation import connections, needs_hub, problems
-from shared.autoscaling.model import Resource, StorageQueue
+from shared.autoscaling.declaring import StorageQueue
+from shared.autoscaling.policy import Resource
 from shared.datasets.periods import Period
 from shared.ingestion.events.handling import Handling, handling_of
 from shared.settings import Settings, SettingsError

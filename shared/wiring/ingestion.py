@@ -10,24 +10,24 @@ from functools import cache, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from shared.autoscaling.model import AzureMonitorMetric, HubMetric, Resource
+from shared.autoscaling.declaring import AzureMonitorMetric, HubMetric
+from shared.autoscaling.policy import Resource
 from shared.ingestion.breaker.breaker import BreakerTimes
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
-from shared.ingestion.breaker.operate import Attendant
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.decoding.readings import Interests, Wanted
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.handle import side_by_side
 from shared.ingestion.events.ingest import BEAT_SECONDS, Line
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retain import Keeper
 from shared.ingestion.events.tail import TailWatch
-from shared.ingestion.lanes import every
+from shared.ingestion.lanes import every, side_by_side
 from shared.ingestion.model import Stream
+from shared.ingestion.operating.breaker import Attendant
 from shared.settings.connections import EventHubConnection
 from shared.settings.ingestion import BreakerSettings, IngestionSettings
 from shared.values.redaction import redacting_call
@@ -42,13 +42,10 @@ if TYPE_CHECKING:
     from shared.adapters.event_hubs.hub import EventHubReader
     from shared.adapters.queues.outbox_sender import StorageQueueSender
     from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters
-    from shared.ingestion.events.ports import (
-        Announcer,
-        Handler,
-        IngestionStore,
-        Retrying,
-        StoredDeadLetter,
-    )
+    from shared.ingestion.breaker.ports import Announcer
+    from shared.ingestion.dead_letters.ports import StoredDeadLetter
+    from shared.ingestion.events.ports import Handler, IngestionStore
+    from shared.ingestion.lanes import Retrying
 
 QUEUE = "metrics"
 LANES_MAX = 16

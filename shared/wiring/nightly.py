@@ -19,7 +19,7 @@ from shared.wiring import autoscaling as wiring
 
 if TYPE_CHECKING:
     from shared.adapters.spark.batches import BatchClient
-    from shared.messaging.ports import Recompute
+    from shared.datasets.ports import Recompute
     from shared.nightly.model import Job
     from shared.nightly.ports import InputReader, JobSubmitter, RunStore
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from shared.autoscaling.flows import notify as news
 from shared.ingestion.breaker.announcement import closing
-from shared.ingestion.dead_letters import notices as failed_events
+from shared.ingestion.operating import notices as failed_events
 from shared.nightly.alarms import alarms
 from shared.notifications import flow
 from shared.notifications.ports import Observed, Source

@@ -14,8 +14,9 @@ from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue, Override
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.operating.overrides import Change
+from shared.autoscaling.state import Override
 from shared.ingestion.model import (
     Checkpoint,
     Commit,

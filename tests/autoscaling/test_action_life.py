@@ -26,16 +26,8 @@ from shared.autoscaling.acting.actions import (
     request,
     settle,
 )
-from shared.autoscaling.model import (
-    ActionStatus,
-    Decision,
-    Desired,
-    EntryKind,
-    LogEntry,
-    Override,
-    ScaleAction,
-    ScalingState,
-)
+from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
+from shared.autoscaling.state import Decision, EntryKind, LogEntry, Override, ScalingState
 from tests.builders import NOW, TIMING, ago, confirmed, desired, resource, sample
 
 ENFORCING = resource(on_manual_change=ManualChange.ENFORCE)

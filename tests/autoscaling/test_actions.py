@@ -15,14 +15,8 @@ from shared.autoscaling.acting.actions import (
     request,
 )
 from shared.autoscaling.deciding.decide import decide
-from shared.autoscaling.model import (
-    ActionStatus,
-    Desired,
-    EntryKind,
-    Override,
-    ScaleAction,
-    ScalingState,
-)
+from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
+from shared.autoscaling.state import EntryKind, Override, ScalingState
 from tests.builders import NOW, TIMING, ago, confirmed, desired, resource, sample, state
 
 

@@ -7,14 +7,9 @@ from datetime import timedelta
 from shared.autoscaling.acting.actions import reconcile
 from shared.autoscaling.acting.clock import as_of
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    ActionStatus,
-    Desired,
-    History,
-    Metric,
-    ScalingState,
-)
+from shared.autoscaling.desired import ActionStatus, Desired
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
+from shared.autoscaling.state import History, ScalingState
 from shared.autoscaling.transition import advance, advance_all
 from tests.builders import NOW, TIMING, ago, confirmed, desired, metric, resource, sample
 

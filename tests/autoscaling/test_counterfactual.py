@@ -24,7 +24,8 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.deciding.counterfactual import explained
 from shared.autoscaling.deciding.decide import decide
-from shared.autoscaling.model import Decision, History, MetricValue, Override, ScalingState
+from shared.autoscaling.measurements import MetricValue
+from shared.autoscaling.state import Decision, History, Override, ScalingState
 from shared.autoscaling.transition import advance
 from tests.builders import NOW, SOURCE, confirmed, metric, resource, state
 

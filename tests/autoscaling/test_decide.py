@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 from shared.autoscaling import Cooldown, Limits, Mode, Observation, Recommendation, Threshold
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.observing import known_capacity
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    ActionStatus,
-    Desired,
-    History,
-    MetricValue,
-    Override,
-    ScalingState,
-    Window,
-)
+from shared.autoscaling.desired import ActionStatus, Desired
+from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
+from shared.autoscaling.state import History, Override, ScalingState
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 HIGH = [200.0] * 6

@@ -9,18 +9,11 @@ import pytest
 from shared.autoscaling import Cooldown, Limits, Mode, Recommendation
 from shared.autoscaling.deciding.decide import decide, remember
 from shared.autoscaling.deciding.guards import GUARDS
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    ActionStatus,
-    Decision,
-    Guards,
-    History,
-    Missing,
-    Override,
-    RateLimit,
-    Resource,
-    ScalingState,
-)
+from shared.autoscaling.declaring import Guards, Missing, RateLimit
+from shared.autoscaling.desired import ActionStatus
+from shared.autoscaling.measurements import CAPACITY_METRIC
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import Decision, History, Override, ScalingState
 from tests.builders import NOW, ago, confirmed, desired, resource, sample, state
 
 CALM = Guards(flap_projection=False)

@@ -12,6 +12,8 @@ import pytest
 
 from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import Guards, ManualChange, Missing, Mode, ServiceBusQueue
+from shared.autoscaling.declaring import CapacityTarget, HubMetric, MetricSource
+from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
 from shared.autoscaling.errors import (
     BadMessage,
     CapacityDelayed,
@@ -29,24 +31,11 @@ from shared.autoscaling.flows import (
 )
 from shared.autoscaling.flows import notify as news
 from shared.autoscaling.flows.poison import UNATTRIBUTED, PoisonMessage
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import encode_action, encode_metric
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    ActionStatus,
-    CapacityTarget,
-    Desired,
-    EntryKind,
-    HubMetric,
-    LogEntry,
-    Metric,
-    MetricSource,
-    MetricValue,
-    Override,
-    Resource,
-    ScaleAction,
-    ScalingState,
-)
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
 from shared.notifications.news import Kind
 from shared.notifications.telling import Patience
 from tests.builders import NOW, SOURCE, TIMING, metric, resource

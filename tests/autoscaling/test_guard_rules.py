@@ -19,18 +19,11 @@ from shared.autoscaling.deciding import guards as rules
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.guards import Context, Guard, Limit
 from shared.autoscaling.deciding.observing import observe
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    ActionStatus,
-    Desired,
-    Guards,
-    History,
-    Missing,
-    Override,
-    RateLimit,
-    Resource,
-    ScalingState,
-)
+from shared.autoscaling.declaring import Guards, Missing, RateLimit
+from shared.autoscaling.desired import ActionStatus, Desired
+from shared.autoscaling.measurements import CAPACITY_METRIC
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import History, Override, ScalingState
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 

@@ -14,18 +14,11 @@ from shared.autoscaling.acting.actions import adopt, request
 from shared.autoscaling.deciding.decide import decide, remember
 from shared.autoscaling.deciding.guards import GUARDS, GUARDS_OF_A_STAY, Context
 from shared.autoscaling.deciding.observing import observe
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    ActionStatus,
-    Decision,
-    Guards,
-    History,
-    Missing,
-    Override,
-    RateLimit,
-    Resource,
-    ScalingState,
-)
+from shared.autoscaling.declaring import Guards, Missing, RateLimit
+from shared.autoscaling.desired import ActionStatus
+from shared.autoscaling.measurements import CAPACITY_METRIC
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import Decision, History, Override, ScalingState
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 

@@ -10,23 +10,16 @@ from typing import Any
 import pytest
 
 from shared.autoscaling.deciding.observing import observe
+from shared.autoscaling.declaring import Service
+from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.learning.dead_time_and_throughput import (
     known_service,
     learn,
     learned_rate,
     lesson_due,
 )
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    ActionStatus,
-    Desired,
-    History,
-    Learned,
-    Lessons,
-    MetricValue,
-    ScalingState,
-    Service,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue
+from shared.autoscaling.state import History, Learned, Lessons, ScalingState
 from tests.builders import NOW, confirmed, resource, state
 
 RATE, DEAD_TIME_MINUTES = 20.0, 3

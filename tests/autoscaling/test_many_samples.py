@@ -18,23 +18,17 @@ from bench.hostile_events import INTERESTS, many_readings
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.queues.outbox_sender import split
 from shared.autoscaling import HubMetric, Mode, Service
+from shared.autoscaling.desired import Desired
 from shared.autoscaling.errors import BadMessage, UnknownResource
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.declared import check_metric_name, find
 from shared.autoscaling.flows.poison import PoisonMessage
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import Samples, decode_metric, decode_samples
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    Desired,
-    EntryKind,
-    LogEntry,
-    Metric,
-    MetricValue,
-    Resource,
-    ScalingState,
-)
 from shared.autoscaling.policies.history import SAMPLES_KEPT_MAX
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
 from shared.autoscaling.transition import advance, advance_all
 from shared.ingestion.decoding.decoding import decode
 from shared.ingestion.decoding.readings import Decoded, Reading, to_effect

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.autoscaling.desired import EPOCH_MAX, ScaleAction
 from shared.autoscaling.errors import BadMessage
+from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.messages import (
     decode_action,
     decode_metric,
@@ -17,7 +19,6 @@ from shared.autoscaling.messages import (
     encode_metric,
     named_resource,
 )
-from shared.autoscaling.model import EPOCH_MAX, Metric, MetricValue, ScaleAction
 from tests.builders import NOW, metric
 
 GOOD = json.loads(encode_metric(metric(5)))

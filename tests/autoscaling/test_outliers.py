@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bench.outliers import OUTLIERS, steps_until_learned
 from shared.adapters.tables.scaling_rows import state_of, state_row
+from shared.autoscaling.declaring import Service
 from shared.autoscaling.learning.dead_time_and_throughput import (
     best_rate,
     known_service,
@@ -28,7 +29,7 @@ from shared.autoscaling.learning.outliers import (
     with_recent,
 )
 from shared.autoscaling.learning.throughput import rate_of
-from shared.autoscaling.model import Learned, Lessons, Service, Work
+from shared.autoscaling.state import Learned, Lessons, Work
 from tests.builders import NOW
 
 STEPS_MAX = 10

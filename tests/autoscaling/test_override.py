@@ -8,22 +8,16 @@ import pytest
 
 from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import Mode, StorageQueue
+from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.errors import OverrideRefused
 from shared.autoscaling.flows import check_connections as connected
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import preview, scaling_logic, status
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    CapacityTarget,
-    EntryKind,
-    LogEntry,
-    Metric,
-    MetricValue,
-    Override,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.operating.overrides import Change, described, duration
 from shared.autoscaling.operating.permissions import NEEDED, Grant, grants, lacking
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.state import EntryKind, LogEntry, Override
 from tests.builders import NOW, SOURCE, resource
 
 WORKERS = resource()

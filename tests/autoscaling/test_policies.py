@@ -24,7 +24,7 @@ from shared.autoscaling import (
     Threshold,
     ValuePerInstance,
 )
-from shared.autoscaling.model import MetricValue, Window
+from shared.autoscaling.measurements import MetricValue, Window
 from tests.builders import NOW, history
 
 RATED = Service(rate_per_instance_minute=10)

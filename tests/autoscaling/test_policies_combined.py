@@ -27,7 +27,7 @@ from shared.autoscaling import (
     policies,
 )
 from shared.autoscaling.deciding.decide import decide
-from shared.autoscaling.model import CAPACITY_METRIC, History, ScalingState, WeekProfile, Window
+from shared.autoscaling.measurements import CAPACITY_METRIC, WeekProfile, Window
 from shared.autoscaling.policies import (
     WORKDAYS,
     Condition,
@@ -45,6 +45,7 @@ from shared.autoscaling.policies import (
     scale_in_only_if,
     scale_out_only_if,
 )
+from shared.autoscaling.state import History, ScalingState
 from tests.autoscaling.test_policies import direction, seeing
 from tests.builders import NOW, SOURCE, desired, history, resource, sample
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling import Goal, Observation, Service
-from shared.autoscaling.model import MetricValue, Window
+from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.policies import SlackAwareDrain, StablePanic
 from tests.autoscaling.test_policies import direction, seeing
 from tests.builders import ago, desired, sample

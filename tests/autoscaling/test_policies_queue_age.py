@@ -21,7 +21,7 @@ from shared.autoscaling import (
     Service,
     Threshold,
 )
-from shared.autoscaling.model import MetricValue, Window
+from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.policies.arrivals import Arrivals, infer
 from tests.builders import NOW, ago, desired, sample
 

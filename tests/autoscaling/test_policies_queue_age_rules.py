@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.autoscaling import Goal, Limits, QueueAge, Recommendation, Service, Threshold
-from shared.autoscaling.model import Window
+from shared.autoscaling.measurements import Window
 from shared.autoscaling.policies.outlook import Outlook
 from shared.autoscaling.policies.queue_age import _Choice
 from tests.autoscaling.test_policies_queue_age import POLICY, RATE, growing, seen

@@ -20,7 +20,7 @@ from shared.autoscaling import (
     TargetTracking,
     Threshold,
 )
-from shared.autoscaling.model import WeekProfile
+from shared.autoscaling.measurements import WeekProfile
 from shared.autoscaling.policies import (
     WEEKEND,
     WORKDAYS,

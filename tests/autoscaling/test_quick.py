@@ -8,7 +8,8 @@ from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, r
 
 import pytest
 
-from shared.autoscaling.model import MetricValue, Observation, Recommendation
+from shared.autoscaling.measurements import MetricValue
+from shared.autoscaling.policy import Observation, Recommendation
 from shared.quick import quick
 from tests.builders import NOW
 

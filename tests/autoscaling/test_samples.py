@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from shared.autoscaling.deciding.samples import MergeOutcome, merge
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.model import CAPACITY_METRIC, ScalingState, Window
+from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.policies.history import SAMPLES_KEPT_MAX
+from shared.autoscaling.state import ScalingState
 from tests.builders import NOW, ago, metric, sample
 
 WINDOW_SECONDS = 600

@@ -8,10 +8,11 @@ import pytest
 
 from shared.autoscaling import Guards, Resource, Service
 from shared.autoscaling.deciding.decide import decide
-from shared.autoscaling.model import HubMetric, Missing, ScalingState, Then
+from shared.autoscaling.declaring import HubMetric, Missing, Then
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.notices import conditions
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.state import ScalingState
 from shared.web.attention import attention
 from tests.builders import NOW, SOURCE, history, resource, sample, state
 

@@ -15,15 +15,8 @@ from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.learning.dead_time_and_throughput import best_rate, known_service
 from shared.autoscaling.learning.throughput import Counted, rate_of, with_finished
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    Learned,
-    Lessons,
-    Metric,
-    MetricValue,
-    ScalingState,
-    Work,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.state import Learned, Lessons, ScalingState, Work
 from shared.autoscaling.transition import advance
 from tests.builders import NOW, SOURCE, metric, resource, state
 

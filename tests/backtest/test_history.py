@@ -20,14 +20,8 @@ from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling import StorageQueue, Threshold
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    EntryKind,
-    LogEntry,
-    Metric,
-    MetricValue,
-    ScalingState,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
 from shared.settings.connections import StorageConnection
 from tests.backtest.arenas import START, CommandLine, arena
 from tests.builders import resource

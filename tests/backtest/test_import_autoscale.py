@@ -18,7 +18,8 @@ from backtest.cli import main
 from backtest.errors import BacktestError
 from shared.autoscaling import Resource, Schedule
 from shared.autoscaling.deciding.decide import decide
-from shared.autoscaling.model import CAPACITY_METRIC, History, MetricValue, ScalingState
+from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue
+from shared.autoscaling.state import History, ScalingState
 from shared.settings import load
 
 EXAMPLE = Path(__file__).parent / "data" / "autoscale_setting.json"

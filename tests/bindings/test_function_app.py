@@ -18,8 +18,8 @@ from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryRead
 from shared.autoscaling import ServiceBusSubscription
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.poison import UNATTRIBUTED
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_action, decode_metric, encode_metric
-from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
 from shared.settings import SettingsError
 from shared.wiring import autoscaling as wiring
 from tests.settings.test_settings import SINGLE

@@ -29,10 +29,10 @@ from shared.adapters.memory.ingestion import (
 )
 from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
 from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_metric, encode_metric
-from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
+from shared.ingestion.breaker.ports import SeenBreaker
 from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
-from shared.ingestion.events.ports import SeenBreaker
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 from shared.notifications.news import News
 from shared.settings import SettingsError

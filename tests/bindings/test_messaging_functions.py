@@ -20,10 +20,10 @@ from local.functions_host.worker import Invocation, Worker, bytes_datum, json_da
 from shared.adapters.memory.claims import MemoryClaims, MemoryQueueReader, RecordingRecompute
 from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
 from shared.datasets.entities import QueueFacts
+from shared.datasets.errors import BadEvent, EntitiesMisconfigured
 from shared.datasets.flows.check_queues import CheckOnce
 from shared.datasets.periods import Period
 from shared.datasets.processing import schedule_processing
-from shared.messaging.errors import BadEvent, EntitiesMisconfigured
 from shared.messaging.send import BatchSender
 from shared.settings import SettingsError
 from shared.wiring import autoscaling as wiring

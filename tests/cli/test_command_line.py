@@ -113,4 +113,4 @@ def test_who_has_no_name_on_this_machine_may_still_look(
 
     monkeypatch.setattr(getpass, "getuser", nameless)
     nowhere = str(tmp_path / "none.json")
-    assert autoscaling.main(["--settings", nowhere, "status"]) == WRONG
+    assert main.main(["--settings", nowhere, "status"]) == WRONG

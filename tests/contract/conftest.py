@@ -36,7 +36,9 @@ from shared.adapters.tables.checkpoints import TablePartitionRows
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.retention import TableRetentionStore
-from shared.ingestion.events.ports import BreakerStore, OwnershipStore, RetentionStore
+from shared.ingestion.breaker.ports import BreakerStore
+from shared.ingestion.events.ports import RetentionStore
+from shared.ingestion.ownership.ports import OwnershipStore
 from shared.settings.connections import StorageConnection
 from tests.contract.ingestion import Store
 from tests.contract.postgres import postgres

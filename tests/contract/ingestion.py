@@ -8,8 +8,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
+from shared.ingestion.dead_letters.ports import DeadLetterStore, NewestDeadLetters
 from shared.ingestion.events.accounting import dead_letter
-from shared.ingestion.events.ports import DeadLetterStore, IngestionStore, NewestDeadLetters
+from shared.ingestion.events.ports import IngestionStore
 from shared.ingestion.model import (
     Checkpoint,
     Commit,

@@ -17,7 +17,7 @@ from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.azurite import Azurite
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.cli.command_line import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.wiring import autoscaling as wiring

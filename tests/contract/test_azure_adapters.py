@@ -30,8 +30,9 @@ from shared.autoscaling import (
     ServiceBusSubscription,
     StorageQueue,
 )
+from shared.autoscaling.declaring import MetricSource
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFailed
-from shared.autoscaling.model import MetricSource, MetricValue
+from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.operating.permissions import NEEDED
 from shared.ingestion.breaker.breaker import Breaker, Mode
 from shared.settings import Settings, SettingsError

@@ -15,9 +15,9 @@ from shared.adapters.memory.claims import MemoryClaims
 from shared.adapters.tables.claims import TABLE_NAME, TAKES_MAX, TableClaims
 from shared.adapters.tables.keys import key
 from shared.adapters.tables.table import RowConflict, Table
+from shared.datasets.errors import ClaimTaken, ClaimUnreadable
+from shared.datasets.ports import ClaimStore
 from shared.datasets.processing import Work
-from shared.messaging.errors import ClaimTaken, ClaimUnreadable
-from shared.messaging.ports import ClaimStore
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
 

@@ -24,8 +24,8 @@ from shared.adapters.sql.ingestion import SqlIngestionStore
 from shared.adapters.sql.schema import effects, metadata
 from shared.ingestion.errors import IngestionError
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.handle import side_by_side
 from shared.ingestion.events.process_batch import Consumer, run
+from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Effect, Event, Stream
 
 T = TypeVar("T")

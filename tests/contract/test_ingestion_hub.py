@@ -14,11 +14,11 @@ from local.amqp_broker import AmqpStandIn, VirtualClock
 from local.amqp_broker.model.properties import HubProperties
 from shared.adapters.event_hubs.hub import EventHubReader
 from shared.adapters.memory.ingestion import MemoryHubReader
-from shared.ingestion.breaker.operate import Hub
 from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.events.ports import ReadBack
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Event, HubState, Stream
+from shared.ingestion.operating.breaker import Hub
 from shared.settings.connections import EventHubConnection, event_hub_connection
 
 pytestmark = [

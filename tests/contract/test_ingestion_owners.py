@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.events.ports import OwnershipStore
 from shared.ingestion.ownership.balancing import Claim
+from shared.ingestion.ownership.ports import OwnershipStore
 from tests.contract.conftest import Backend, now
 
 A_MOMENT = timedelta(seconds=5)

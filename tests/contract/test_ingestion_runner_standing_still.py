@@ -21,9 +21,9 @@ from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.adapters.sql.schema import effects
 from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.events import tail
-from shared.ingestion.events.handle import side_by_side
 from shared.ingestion.events.ingest import Line
 from shared.ingestion.events.tail import TailWatch
+from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Event
 from shared.wiring import autoscaling as wiring
 from shared.wiring import checks as wiring_checks

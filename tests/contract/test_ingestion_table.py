@@ -19,11 +19,11 @@ from shared.adapters.tables.breaker import TableBreakerStore
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.breaker.ports import SeenBreaker
 from shared.ingestion.errors import AccountingBroken, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.handle import side_by_side
-from shared.ingestion.events.ports import SeenBreaker
 from shared.ingestion.events.process_batch import Consumer, run
+from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 from shared.ingestion.ownership.balancing import Claim
 from shared.settings.connections import StorageConnection

@@ -35,8 +35,9 @@ from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling import Mode, ServiceBusQueue, StorageQueue
+from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.flows import scaler
-from shared.autoscaling.model import EntryKind, LogEntry, Override, ScaleAction, ScalingState
+from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from tests.builders import TIMING, desired, plan, resource
 from tests.contract.ingestion import new_stream

@@ -15,23 +15,23 @@ import pytest
 from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.tables.scaling_state import TableStateStore
+from shared.autoscaling.declaring import Mode
+from shared.autoscaling.desired import ActionStatus
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.model import (
-    ActionStatus,
+from shared.autoscaling.measurements import MetricValue
+from shared.autoscaling.policies.history import SAMPLES_KEPT_MAX
+from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.ports import StateStore
+from shared.autoscaling.state import (
     EntryKind,
     History,
     Learned,
     Lessons,
     LogEntry,
-    MetricValue,
-    Mode,
     Override,
-    Recommendation,
     ScalingState,
     Work,
 )
-from shared.autoscaling.policies.history import SAMPLES_KEPT_MAX
-from shared.autoscaling.ports import StateStore
 from shared.settings.connections import StorageConnection
 from shared.values.untrusted import METRICS_OF_A_MESSAGE_MAX
 from tests.builders import NOW, ago, desired, history, sample

@@ -14,8 +14,8 @@ from hypothesis.stateful import initialize, rule
 from shared.adapters.memory.ingestion import MemoryBreakerStore
 from shared.ingestion.breaker.breaker import LONG_AGO, Breaker, Mode, Probe
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
+from shared.ingestion.breaker.ports import SeenBreaker
 from shared.ingestion.errors import BreakerChanged, StoreUnavailable
-from shared.ingestion.events.ports import SeenBreaker
 from tests.builders import NOW
 from tests.contract.conftest import Backend
 from tests.contract.stateful import (

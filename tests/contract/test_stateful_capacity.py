@@ -15,8 +15,8 @@ from local.azure_apis.plans import P1V3, Plan, PlanId
 from shared import settings
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
+from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
-from shared.autoscaling.model import AppServicePlan
 from tests.builders import plan
 from tests.contract.stateful_faults import FAULTS, Answer, Fault, Network, SideBySide, run_machine
 

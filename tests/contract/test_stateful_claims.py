@@ -16,11 +16,11 @@ from local.azurite import Azurite
 from shared.adapters.memory.claims import MemoryClaims, RecordingRecompute
 from shared.adapters.tables.claims import TableClaims, _keys
 from shared.datasets.claims import Claim
+from shared.datasets.errors import ClaimTaken
 from shared.datasets.flows import process_dataset
+from shared.datasets.ports import ClaimStore
 from shared.datasets.processing import Work
-from shared.messaging.errors import ClaimTaken
 from shared.messaging.model import Message, Order, Result
-from shared.messaging.ports import ClaimStore
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
 from tests.contract.stateful_faults import (

@@ -12,8 +12,8 @@ from hypothesis.stateful import rule
 
 from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost, StoreUnavailable
-from shared.ingestion.events.ports import SeenOwners
 from shared.ingestion.ownership.balancing import Claim, Ownership
+from shared.ingestion.ownership.ports import SeenOwners
 from tests.contract.conftest import Backend
 from tests.contract.stateful import (
     REAL_BACKENDS,

@@ -28,8 +28,8 @@ from shared.autoscaling import (
     ServiceBusSubscription,
     StorageQueue,
 )
+from shared.autoscaling.declaring import Count, MetricSource
 from shared.autoscaling.errors import CapacityRefused, ReadFailed
-from shared.autoscaling.model import Count, MetricSource
 from shared.datasets.entities import QueueFacts
 from shared.messaging.errors import LinkFailed
 from shared.settings.connections import ServiceBusConnection, StorageConnection

@@ -16,23 +16,22 @@ from hypothesis.stateful import Bundle, initialize, invariant, rule
 from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.tables.scaling_state import TableStateStore
+from shared.autoscaling.declaring import Mode
+from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.model import (
-    ActionStatus,
-    Desired,
+from shared.autoscaling.measurements import MetricValue
+from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.ports import Snapshot, StateStore
+from shared.autoscaling.state import (
     EntryKind,
     History,
     Learned,
     Lessons,
     LogEntry,
-    MetricValue,
-    Mode,
     Override,
-    Recommendation,
     ScalingState,
     Work,
 )
-from shared.autoscaling.ports import Snapshot, StateStore
 from shared.settings.connections import StorageConnection
 from shared.values.untrusted import MEASURE_MAX
 from tests.builders import NOW, ago

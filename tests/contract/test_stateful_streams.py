@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from shared.adapters.memory.ingestion import MemoryIngestionStore, MemoryRetentionStore
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import (
     AccountingBroken,
     CommitRefused,
@@ -22,7 +23,7 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events.accounting import CommitLimits
-from shared.ingestion.events.ports import Saved, StoredDeadLetter, StoredMessage
+from shared.ingestion.events.ports import Saved, StoredMessage
 from shared.ingestion.model import (
     Checkpoint,
     Commit,

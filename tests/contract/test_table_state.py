@@ -11,7 +11,9 @@ from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
 from shared.adapters.tables.scaling_rows import profile_row
-from shared.autoscaling.model import Mode, Override, WeekProfile
+from shared.autoscaling.declaring import Mode
+from shared.autoscaling.measurements import WeekProfile
+from shared.autoscaling.state import Override
 from tests.builders import NOW, ago
 from tests.contract.test_state_store import FULL, entry, table_store
 

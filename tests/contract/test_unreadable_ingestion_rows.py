@@ -26,9 +26,9 @@ from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.table import Table
 from shared.adapters.tables.trends import TableTrends
 from shared.ingestion.dead_letters import find as finding
-from shared.ingestion.dead_letters import notices as news
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.model import FailureKind
+from shared.ingestion.operating import notices as news
 from shared.ingestion.ownership.balancing import Claim
 from shared.nightly.model import Demand
 from shared.notifications import flow

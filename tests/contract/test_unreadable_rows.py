@@ -19,21 +19,14 @@ from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.adapters.tables.scaling_rows import LOG_PREFIX, log_row, profile_row
 from shared.adapters.tables.scaling_state import TableStateStore
+from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import poison, reconciler, retention, scaler, scaling_logic
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
 from shared.autoscaling.messages import encode_action, encode_metric
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    EntryKind,
-    Learned,
-    Lessons,
-    Metric,
-    MetricValue,
-    Resource,
-    ScaleAction,
-    WeekProfile,
-)
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import EntryKind, Learned, Lessons
 from shared.web.board import Board, read
 from shared.web.exchange import Request
 from shared.web.page import page

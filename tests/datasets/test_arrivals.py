@@ -11,9 +11,9 @@ import pytest
 
 from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
 from shared.datasets.arrivals import BlobArrived, decode_arrival
+from shared.datasets.errors import BadEvent
 from shared.datasets.flows import poison, telemetry_arrived
 from shared.datasets.periods import DAY, Period
-from shared.messaging.errors import BadEvent
 from shared.messaging.send import BatchSender
 
 NOW = datetime(2026, 3, 2, 6, tzinfo=UTC)

@@ -14,17 +14,12 @@ from shared.adapters.memory.claims import MemoryClaims, MemoryQueueReader, Recor
 from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
 from shared.datasets.claims import Claim, put_off
 from shared.datasets.entities import QueueFacts, problems
+from shared.datasets.errors import BadEvent, EntitiesMisconfigured, FactsHidden
 from shared.datasets.flows import check_queues, process_dataset
 from shared.datasets.flows.check_queues import CheckOnce
 from shared.datasets.periods import DAY, Period
 from shared.datasets.processing import Work, decode_work, schedule_processing
-from shared.messaging.errors import (
-    BadEvent,
-    EntitiesMisconfigured,
-    FactsHidden,
-    LinkFailed,
-    SendingStopped,
-)
+from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import Message, Order
 from shared.messaging.send import BatchSender
 from shared.messaging.sending import Patience

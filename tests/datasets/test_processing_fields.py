@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from shared.datasets.errors import BadEvent
 from shared.datasets.periods import Period
 from shared.datasets.processing import Work, decode_work, encode_work, schedule_processing
-from shared.messaging.errors import BadEvent
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WORK = Work("s", "2026-03-01", NOON, NOON + timedelta(days=1))

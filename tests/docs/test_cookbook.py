@@ -14,14 +14,8 @@ import pytest
 from shared.autoscaling import Resource
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    Decision,
-    History,
-    MetricValue,
-    ScalingState,
-    WeekProfile,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, WeekProfile
+from shared.autoscaling.state import Decision, History, ScalingState
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text(encoding="utf-8")
 INTRODUCTION, *RECIPES = PAGE.split("\n## ")

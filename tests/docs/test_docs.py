@@ -19,7 +19,7 @@ from shared.autoscaling import Observation, ServiceBusQueue, Threshold
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.guards import GUARDS
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.model import EntryKind
+from shared.autoscaling.state import EntryKind
 from shared.ingestion.decoding.decoding import decode
 from shared.notifications.news import Kind
 from shared.settings.declared import SECTIONS, SETTINGS

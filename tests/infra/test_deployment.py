@@ -23,9 +23,11 @@ from shared import settings
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.webhook.webhook import LogHerald
+from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
-from shared.autoscaling.model import CAPACITY_METRIC, Limits, Metric, MetricValue, Recommendation
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.policy import Recommendation
 from shared.datasets.entities import QueueFacts, problems
 from shared.datasets.flows import poison as telemetry_poison
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, Period

@@ -6,9 +6,9 @@ import pytest
 
 from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.cli import ingestion_tables as console
-from shared.ingestion.dead_letters import view
-from shared.ingestion.events import stream_account as account
 from shared.ingestion.model import Gap
+from shared.ingestion.operating import presenting as view
+from shared.ingestion.operating import stream_account as account
 from tests.builders import NOW
 from tests.contract.ingestion import commit, effect, gap, letter, new_stream
 

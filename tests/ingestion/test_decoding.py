@@ -16,8 +16,8 @@ from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.queues.outbox_sender import split
 from shared.autoscaling import HubMetric, Threshold
 from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_metric, decode_samples, encode_metric
-from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.decoding import decode
 from shared.ingestion.decoding.metric_handler import MetricHandler

@@ -26,7 +26,6 @@ from shared.ingestion.errors import (
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import CommitLimits, Writer
 from shared.ingestion.events.failure_cause import Blame, blame
-from shared.ingestion.events.handle import side_by_side
 from shared.ingestion.events.ports import ReadBack, Saved
 from shared.ingestion.events.process_batch import (
     LOST_REPLIES_MAX,
@@ -37,6 +36,7 @@ from shared.ingestion.events.process_batch import (
     sweep,
 )
 from shared.ingestion.events.survey import Span
+from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import (
     Commit,
     Effect,

@@ -31,10 +31,10 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.handle import side_by_side
 from shared.ingestion.events.ingest import Line
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.tail import TailWatch
+from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Effect, Event, HubState, OutboxMessage, Stream, message_id
 from tests.builders import NOW
 from tests.ingestion.test_flows import events, thrice

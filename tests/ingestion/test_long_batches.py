@@ -16,8 +16,7 @@ from shared.ingestion.breaker.failure_window import Tally, TripRule
 from shared.ingestion.errors import BreakerOpen, DependencyDown, OutOfTime, StoreUnavailable
 from shared.ingestion.events import ingest
 from shared.ingestion.events.ingest import BEAT_SECONDS
-from shared.ingestion.events.ports import Beat
-from shared.ingestion.lanes import every
+from shared.ingestion.lanes import Beat, every
 from shared.ingestion.model import Effect, Event
 from tests.builders import NOW
 from tests.ingestion.test_flows import events

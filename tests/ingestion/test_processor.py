@@ -11,9 +11,9 @@ import pytest
 from shared.adapters.event_hubs.hub import KnownPartitions
 from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import Fenced, HubUnavailable, StoreUnavailable
-from shared.ingestion.events.ports import SeenOwners
 from shared.ingestion.ownership.balance import Balancer
 from shared.ingestion.ownership.balancing import BalancingTimes, Claim, Ownership
+from shared.ingestion.ownership.ports import SeenOwners
 from shared.ingestion.ownership.processor import Processor
 from shared.ingestion.ownership.serve import serve
 from tests.builders import NOW

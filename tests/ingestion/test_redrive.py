@@ -11,6 +11,7 @@ import pytest
 
 from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
 from shared.ingestion.dead_letters.find import Wanted, chunks, event_of, find, older_than, read
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver, purge, send_away
 from shared.ingestion.errors import (
     DependencyDown,
@@ -20,7 +21,6 @@ from shared.ingestion.errors import (
     TransientFailure,
 )
 from shared.ingestion.events.accounting import dead_letter
-from shared.ingestion.events.ports import StoredDeadLetter
 from shared.ingestion.model import (
     Checkpoint,
     Commit,

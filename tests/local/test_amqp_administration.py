@@ -19,7 +19,7 @@ from local.amqp_broker.durations import duration, written
 from local.amqp_broker.model.errors import InvalidProperties
 from local.amqp_broker.model.properties import QueueProperties, TopicProperties
 from shared.adapters.service_bus.backlog import ServiceBusReader
-from shared.autoscaling.model import ServiceBusSubscription
+from shared.autoscaling.declaring import ServiceBusSubscription
 from shared.settings.connections import ServiceBusConnection
 
 

@@ -37,8 +37,8 @@ from shared.adapters.event_hubs.hub import EventHubReader
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling import AzureMonitorMetric, HubMetric, Mode, Threshold
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import encode_metric
-from shared.autoscaling.model import CAPACITY_METRIC, Metric, MetricValue
 from shared.ingestion.events import tail
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Event, Stream

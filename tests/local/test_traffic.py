@@ -15,7 +15,7 @@ from local.demo.traces import Trace
 from local.demo.traffic import Traffic
 from local.demo.workload import TwinClock, Workload
 from shared.adapters.service_bus.backlog import ServiceBusReader
-from shared.autoscaling.model import ServiceBusSubscription
+from shared.autoscaling.declaring import ServiceBusSubscription
 from shared.settings.connections import ServiceBusConnection
 
 BACKLOG = ServiceBusSubscription(profile.TOPIC, profile.SUBSCRIPTION)

@@ -23,9 +23,9 @@ from shared.adapters.memory.claims import MemoryClaims
 from shared.adapters.service_bus.sender import batch_sender
 from shared.adapters.tables.claims import TableClaims
 from shared.datasets.flows.process_dataset import LEASE
+from shared.datasets.ports import ClaimStore
 from shared.datasets.processing import Work, processing_message
 from shared.messaging.model import Message
-from shared.messaging.ports import ClaimStore
 from shared.messaging.send import BatchSender
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.wiring import autoscaling as wiring

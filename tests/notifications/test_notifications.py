@@ -14,22 +14,15 @@ from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.adapters.memory.notifications import MemoryMemories
 from shared.adapters.webhook.webhook import LogHerald
+from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    EntryKind,
-    History,
-    Limits,
-    LogEntry,
-    Metric,
-    MetricValue,
-    Recommendation,
-    ScalingState,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.operating.notices import conditions, events
-from shared.ingestion.dead_letters import notices as failed_events
+from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.state import EntryKind, History, LogEntry, ScalingState
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, Gap, Stream
+from shared.ingestion.operating import notices as failed_events
 from shared.nightly.alarms import alarms
 from shared.notifications import flow
 from shared.notifications.news import Kind, News

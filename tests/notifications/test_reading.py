@@ -10,18 +10,14 @@ import pytest
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.memory.notifications import MemoryMemories
+from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    Limits,
-    LogEntry,
-    Metric,
-    MetricValue,
-    Resource,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.state import LogEntry
 from shared.notifications import flow
 from shared.notifications.news import Kind, News
 from shared.notifications.ports import Forgotten, Look, Observed

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.autoscaling.model import WeekProfile
+from shared.autoscaling.measurements import WeekProfile
 from shared.sampling.profile import HOURS, Absent, HourCount, How, Profile, week_profile
 
 MONDAY = datetime(2017, 5, 1, tzinfo=UTC)

@@ -42,9 +42,10 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import CommitLimits, Writer
-from shared.ingestion.events.ports import ReadBack, Saved, SeenOwners, StoredMessage, Together
+from shared.ingestion.events.ports import ReadBack, Saved, StoredMessage
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.events.survey import Span
+from shared.ingestion.lanes import Together
 from shared.ingestion.model import (
     Commit,
     Effect,
@@ -56,6 +57,7 @@ from shared.ingestion.model import (
 )
 from shared.ingestion.ownership.balance import Balancer
 from shared.ingestion.ownership.balancing import BalancingTimes, Claim, Ownership
+from shared.ingestion.ownership.ports import SeenOwners
 from shared.ingestion.ownership.processor import Processor
 from shared.ingestion.ownership.read_partition import PartitionReader
 from tests.builders import NOW

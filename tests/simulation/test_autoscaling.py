@@ -22,7 +22,8 @@ from itertools import pairwise, product
 
 import pytest
 
-from shared.autoscaling.model import ActionStatus, EntryKind, LogEntry, ScalingState
+from shared.autoscaling.desired import ActionStatus
+from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
 from tests.builders import TIMING
 from tests.simulation.seeds import seeds
 from tests.simulation.world import (

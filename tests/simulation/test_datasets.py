@@ -23,9 +23,9 @@ import pytest
 
 from shared.adapters.memory.claims import MemoryClaims
 from shared.datasets.claims import Claim
+from shared.datasets.errors import ClaimTaken
 from shared.datasets.flows import process_dataset
 from shared.datasets.processing import Work, decode_work, processing_message
-from shared.messaging.errors import ClaimTaken
 from shared.messaging.model import Message, Order, Result
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until

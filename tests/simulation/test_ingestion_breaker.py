@@ -15,8 +15,8 @@ from shared.ingestion.breaker.approval import TokenRefused, issue, verify
 from shared.ingestion.breaker.breaker import Breaker, BreakerTimes, Mode, close
 from shared.ingestion.breaker.failure_window import Tally, TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
+from shared.ingestion.breaker.ports import SeenBreaker
 from shared.ingestion.errors import BreakerChanged
-from shared.ingestion.events.ports import SeenBreaker
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds

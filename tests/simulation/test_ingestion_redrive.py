@@ -11,10 +11,10 @@ import pytest
 
 from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
 from shared.ingestion.dead_letters.find import Wanted, find
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver, purge
 from shared.ingestion.errors import IngestionError, StoreUnavailable, TransientFailure
 from shared.ingestion.events.accounting import dead_letter
-from shared.ingestion.events.ports import StoredDeadLetter
 from shared.ingestion.model import (
     Checkpoint,
     Commit,

@@ -22,8 +22,8 @@ from shared.ingestion.errors import BreakerOpen
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import BEAT_SECONDS, Line
-from shared.ingestion.events.ports import Beat
 from shared.ingestion.events.process_batch import Consumer
+from shared.ingestion.lanes import Beat
 from shared.ingestion.model import Effect, Event, Stream
 from tests.builders import NOW
 from tests.simulation.scheduler import Scheduler, sleep_until

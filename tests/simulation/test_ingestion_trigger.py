@@ -25,6 +25,7 @@ from shared.adapters.memory.ingestion import (
 from shared.ingestion.breaker.breaker import Breaker, BreakerTimes, Mode
 from shared.ingestion.breaker.failure_window import Tally, TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
+from shared.ingestion.breaker.ports import SeenBreaker
 from shared.ingestion.errors import (
     AnnouncementFailed,
     BadEvent,
@@ -39,11 +40,12 @@ from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import CommitLimits, Writer
 from shared.ingestion.events.ingest import BEAT_SECONDS, Line
 from shared.ingestion.events.outbox import LEASE
-from shared.ingestion.events.ports import Beat, Handler, ReadBack, Saved, SeenBreaker, StoredMessage
+from shared.ingestion.events.ports import Handler, ReadBack, Saved, StoredMessage
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retain import Keeper
 from shared.ingestion.events.survey import Span
 from shared.ingestion.events.tail import TailWatch
+from shared.ingestion.lanes import Beat
 from shared.ingestion.model import (
     Commit,
     Effect,

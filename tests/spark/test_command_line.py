@@ -13,7 +13,8 @@ from azure.storage.blob import BlobServiceClient
 
 from shared.adapters.tables.scaling_rows import profile_of
 from shared.autoscaling import Observation, SeasonalFloor, Threshold
-from shared.autoscaling.model import Service, WeekProfile
+from shared.autoscaling.declaring import Service
+from shared.autoscaling.measurements import WeekProfile
 from shared.sampling.trend_rows import trend_of
 from spark_jobs import event_trends
 from spark_jobs.engine_duckdb import DuckDbEngine

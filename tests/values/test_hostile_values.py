@@ -25,9 +25,11 @@ from shared.adapters.tables.scaling_rows import (
     state_of,
     state_row,
 )
+from shared.autoscaling.desired import EPOCH_MAX, ActionStatus, ScaleAction
 from shared.autoscaling.errors import BadMessage, OverrideRefused
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
+from shared.autoscaling.measurements import CAPACITY_METRIC, CAPACITY_SANE_MAX, WeekProfile
 from shared.autoscaling.messages import (
     decode_action,
     decode_metric,
@@ -36,24 +38,16 @@ from shared.autoscaling.messages import (
     encode_metric,
     named_resource,
 )
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    CAPACITY_SANE_MAX,
-    EPOCH_MAX,
-    ActionStatus,
-    EntryKind,
-    LogEntry,
-    ScaleAction,
-    WeekProfile,
-)
 from shared.autoscaling.operating.overrides import check, duration
+from shared.autoscaling.state import EntryKind, LogEntry
 from shared.datasets.arrivals import decode_arrival
+from shared.datasets.errors import BadEvent
 from shared.datasets.flows import telemetry_arrived
 from shared.datasets.periods import Period
 from shared.datasets.processing import decode_work, schedule_processing
 from shared.ingestion.errors import BadDelivery
 from shared.ingestion.events.delivery import SEQUENCE_MAX, delivered
-from shared.messaging.errors import BadEvent, BadLines
+from shared.messaging.errors import BadLines
 from shared.messaging.lines import read_messages
 from shared.messaging.model import Message
 from shared.web import board, dead_letters_http

@@ -8,16 +8,11 @@ from typing import Any
 import pytest
 
 from shared.autoscaling import Mode, Resource
-from shared.autoscaling.model import (
-    ActionStatus,
-    EntryKind,
-    LogEntry,
-    Override,
-    Recommendation,
-    ScalingState,
-)
+from shared.autoscaling.desired import ActionStatus
 from shared.autoscaling.operating import presenting
+from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.breaker import Mode as BreakerMode
 from shared.sampling.trend_rows import Trend

@@ -12,15 +12,9 @@ import pytest
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.autoscaling import Mode
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    EntryKind,
-    LogEntry,
-    Metric,
-    MetricValue,
-    Override,
-    Recommendation,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.state import EntryKind, LogEntry, Override
 from shared.web.board import Board, read, say
 from shared.web.exchange import BODY_BYTES_MAX, Reply, Request
 from shared.web.page import page

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from shared.adapters.memory.ingestion import MemoryHubReader
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import StoreUnavailable
-from shared.ingestion.events.ports import StoredDeadLetter
 from shared.ingestion.model import Effect, Event
 from shared.web import dead_letters_http as http
 from shared.web.dead_letters_http import Desk

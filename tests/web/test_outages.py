@@ -11,9 +11,12 @@ import pytest
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.tables.scaling_state import TableStateStore
-from shared.autoscaling.model import CAPACITY_METRIC, ActionStatus, HubMetric, ScalingState
+from shared.autoscaling.declaring import HubMetric
+from shared.autoscaling.desired import ActionStatus
+from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.ports import Snapshot, StateStore
+from shared.autoscaling.state import ScalingState
 from shared.settings.connections import StorageConnection
 from shared.web import board as board_module
 from shared.web.attention import attention

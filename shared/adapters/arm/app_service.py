@@ -13,8 +13,9 @@ from azure.mgmt.web.models import AppServicePlan as ArmPlan
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.transport import server_time, transport_for
+from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
-from shared.autoscaling.model import AppServicePlan, MetricValue
+from shared.autoscaling.measurements import MetricValue
 from shared.settings import Settings
 from shared.values.redaction import redacting
 from shared.values.untrusted import shown

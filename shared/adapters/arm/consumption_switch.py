@@ -16,8 +16,8 @@ from azure.mgmt.web.models import StringDictionary
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.transport import transport_for
 from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.breaker.ports import Announcer, ConsumptionSwitch
 from shared.ingestion.errors import DependencyDown
-from shared.ingestion.events.ports import Announcer, ConsumptionSwitch
 from shared.values.redaction import redacting
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from azure.mgmt.core import AsyncARMPipelineClient
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.transport import transport_for
+from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityRefused
-from shared.autoscaling.model import AppServicePlan
 from shared.autoscaling.operating.permissions import grants, lacking
 from shared.values.redaction import redacting
 

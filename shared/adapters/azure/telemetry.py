@@ -15,8 +15,8 @@ from typing import Any
 from opentelemetry import metrics
 
 from shared.adapters.azure.late_lines import Line, lines
-from shared.autoscaling.model import EntryKind, LogEntry, Override, ScalingState
 from shared.autoscaling.ports import Snapshot, StateStore
+from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
 from shared.ingestion.events.accounting import CommitLimits
 from shared.ingestion.events.ports import IngestionStore, Saved, StoredMessage
 from shared.ingestion.model import Commit, Stream

@@ -19,9 +19,10 @@ from azure.eventhub.exceptions import EventHubError
 
 from shared.adapters.azure.credentials import credential_for
 from shared.ingestion.errors import HubUnavailable
-from shared.ingestion.events.ports import HubPartitions, ReadBack
+from shared.ingestion.events.ports import ReadBack
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Event, HubState, Stream
+from shared.ingestion.ownership.ports import HubPartitions
 from shared.settings.connections import EventHubConnection
 from shared.values.redaction import redacting
 

@@ -9,8 +9,9 @@ from itertools import count
 
 from shared.datasets.claims import Claim
 from shared.datasets.entities import QueueFacts
+from shared.datasets.errors import ClaimTaken
 from shared.datasets.processing import Work
-from shared.messaging.errors import ClaimTaken, LinkFailed
+from shared.messaging.errors import LinkFailed
 
 
 class MemoryClaims:

@@ -10,16 +10,11 @@ from itertools import count
 
 from shared.ingestion.breaker.breaker import LONG_AGO, Breaker
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
+from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import AccountingBroken, BreakerChanged, ClaimLost, CommitRefused
 from shared.ingestion.events.accounting import CommitLimits, check_epoch, check_number, check_rows
-from shared.ingestion.events.ports import (
-    ReadBack,
-    Saved,
-    SeenBreaker,
-    SeenOwners,
-    StoredDeadLetter,
-    StoredMessage,
-)
+from shared.ingestion.events.ports import ReadBack, Saved, StoredMessage
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import (
     Checkpoint,
@@ -34,6 +29,7 @@ from shared.ingestion.model import (
     Stream,
 )
 from shared.ingestion.ownership.balancing import Claim, Ownership
+from shared.ingestion.ownership.ports import SeenOwners
 
 Clock = Callable[[], datetime]
 

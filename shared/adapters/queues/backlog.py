@@ -9,8 +9,9 @@ from azure.storage.queue.aio import QueueServiceClient
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.transport import ServerTimeTransport, server_time
+from shared.autoscaling.declaring import StorageQueue
 from shared.autoscaling.errors import ReadFailed
-from shared.autoscaling.model import MetricValue, StorageQueue
+from shared.autoscaling.measurements import MetricValue
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 

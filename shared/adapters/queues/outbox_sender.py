@@ -12,7 +12,7 @@ from azure.storage.queue.aio import QueueClient
 
 from shared.adapters.queues.backlog import queue_service
 from shared.ingestion.errors import DependencyDown
-from shared.ingestion.events.handle import side_by_side
+from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import OutboxMessage
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting

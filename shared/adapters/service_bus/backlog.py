@@ -7,8 +7,9 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.transport import server_time, transport_for
+from shared.autoscaling.declaring import ServiceBusQueue, ServiceBusSubscription
 from shared.autoscaling.errors import ReadFailed
-from shared.autoscaling.model import MetricValue, ServiceBusQueue, ServiceBusSubscription
+from shared.autoscaling.measurements import MetricValue
 from shared.settings.connections import ServiceBusConnection
 from shared.values.redaction import redacting
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from shared.adapters.service_bus.loading import Clock
 from shared.adapters.service_bus.sender import batch_sender
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import SendingFailed
-from shared.ingestion.events.ports import StoredDeadLetter
 from shared.ingestion.model import message_id
 from shared.messaging.errors import MessagingError
 from shared.messaging.model import Message

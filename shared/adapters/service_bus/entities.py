@@ -9,7 +9,8 @@ from azure.servicebus.management import QueueProperties
 
 from shared.adapters.service_bus.backlog import administration_client
 from shared.datasets.entities import QueueFacts
-from shared.messaging.errors import FactsHidden, LinkFailed
+from shared.datasets.errors import FactsHidden
+from shared.messaging.errors import LinkFailed
 from shared.settings.connections import ServiceBusConnection
 from shared.values.redaction import redacting
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from shared.datasets.ports import Recompute
 from shared.datasets.processing import Work
-from shared.messaging.ports import Recompute
 from shared.nightly.flows import recompute
 from shared.nightly.flows.settle import Settler
 from shared.nightly.ports import InputReader

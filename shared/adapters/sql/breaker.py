@@ -13,8 +13,8 @@ from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.schema import breakers, server_now, tallies
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
+from shared.ingestion.breaker.ports import SeenBreaker
 from shared.ingestion.errors import BreakerChanged
-from shared.ingestion.events.ports import SeenBreaker
 from shared.values.redaction import redacting
 
 _NOW = select(server_now().label("now")).subquery()

@@ -41,9 +41,10 @@ from shared.adapters.sql.writing import (
     of_stream,
     where_stream,
 )
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import CommitRefused
 from shared.ingestion.events.accounting import CommitLimits, check_epoch, check_number, check_rows
-from shared.ingestion.events.ports import Saved, StoredDeadLetter, StoredMessage
+from shared.ingestion.events.ports import Saved, StoredMessage
 from shared.ingestion.model import (
     Checkpoint,
     Commit,

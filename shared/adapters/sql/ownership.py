@@ -10,8 +10,8 @@ from sqlalchemy.exc import IntegrityError
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.schema import owners, server_now
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.events.ports import SeenOwners
 from shared.ingestion.ownership.balancing import Claim, Ownership
+from shared.ingestion.ownership.ports import SeenOwners
 from shared.values.redaction import redacting
 
 _INSERT = insert(owners).values(modified_at=server_now()).returning(owners.c.modified_at)

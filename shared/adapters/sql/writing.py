@@ -33,8 +33,8 @@ from shared.adapters.sql.schema import (
     outbox,
     server_now,
 )
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import AccountingBroken, CommitRefused
-from shared.ingestion.events.ports import StoredDeadLetter
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, Effect, Gap, Stream
 
 

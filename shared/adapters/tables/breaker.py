@@ -17,8 +17,8 @@ from shared.adapters.tables.table import TRANSACTION_ROWS_MAX, RowConflict, Tabl
 from shared.adapters.tables.values import Row, number_of, time_of, whole
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
+from shared.ingestion.breaker.ports import SeenBreaker
 from shared.ingestion.errors import BreakerChanged
-from shared.ingestion.events.ports import SeenBreaker
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 

@@ -13,9 +13,9 @@ from shared.adapters.azure.transport import server_time
 from shared.adapters.tables.keys import key
 from shared.adapters.tables.table import RowConflict, Table
 from shared.datasets.claims import Claim
+from shared.datasets.errors import ClaimTaken, ClaimUnreadable
 from shared.datasets.periods import EPOCH, TIME_MAX
 from shared.datasets.processing import Work
-from shared.messaging.errors import ClaimTaken, ClaimUnreadable
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 

@@ -33,9 +33,10 @@ from shared.adapters.tables.ingestion_rows import (
 from shared.adapters.tables.newest import newest_keys
 from shared.adapters.tables.table import Operation, RowConflict, Table, changed, guarded, removal
 from shared.adapters.tables.values import time_of
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import AccountingBroken, CommitRefused, RowUnreadable
 from shared.ingestion.events.accounting import CommitLimits, check_epoch, check_number, check_rows
-from shared.ingestion.events.ports import Saved, StoredDeadLetter, StoredMessage
+from shared.ingestion.events.ports import Saved, StoredMessage
 from shared.ingestion.model import Commit, Effect, Gap, Stream
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting

@@ -12,8 +12,8 @@ from shared.adapters.tables.keys import joined, key
 from shared.adapters.tables.table import RowConflict, Table
 from shared.adapters.tables.values import Row, number_of, time_of, whole
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.events.ports import SeenOwners
 from shared.ingestion.ownership.balancing import Claim, Ownership
+from shared.ingestion.ownership.ports import SeenOwners
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 

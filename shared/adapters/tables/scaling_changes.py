@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shared.autoscaling.model import Desired, History, Learned, ScalingState
+from shared.autoscaling.desired import Desired
+from shared.autoscaling.state import History, Learned, ScalingState
 
 DESIRED_ROW = "desired"
 LEARNED_ROW = "learned"

@@ -25,23 +25,19 @@ from shared.adapters.tables.scaling_changes import (
     WISHES_ROW,
     RowValue,
 )
+from shared.autoscaling.declaring import Mode
+from shared.autoscaling.desired import EPOCH_MAX, ActionStatus, Desired
 from shared.autoscaling.learning.outliers import RECENT_MAX
-from shared.autoscaling.model import (
-    CAPACITY_SANE_MAX,
-    EPOCH_MAX,
-    ActionStatus,
-    Desired,
+from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MetricValue, WeekProfile
+from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.state import (
     EntryKind,
     History,
     Learned,
     Lessons,
     LogEntry,
-    MetricValue,
-    Mode,
     Override,
-    Recommendation,
     ScalingState,
-    WeekProfile,
     Work,
 )
 from shared.values.untrusted import MEASURE_MAX, shown

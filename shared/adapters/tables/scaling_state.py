@@ -31,8 +31,8 @@ from shared.adapters.tables.table import (
     removal,
 )
 from shared.autoscaling.errors import StateConflict, StateUnreadable
-from shared.autoscaling.model import LogEntry, Override, ScalingState
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.state import LogEntry, Override, ScalingState
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from shared.ingestion.events.ports import Retrying
+from shared.ingestion.lanes import Retrying
 from shared.notifications.news import CONTENT_TYPES, Kind, News, Severity, Style, shaped
 from shared.notifications.ports import Herald, NotSent
 from shared.values.redaction import redacting

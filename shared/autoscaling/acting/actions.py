@@ -7,19 +7,11 @@ from datetime import datetime, timedelta
 
 from shared.autoscaling.acting.clock import as_of
 from shared.autoscaling.deciding.decide import effective_mode
-from shared.autoscaling.model import (
-    ActionStatus,
-    Decision,
-    Desired,
-    EntryKind,
-    LogEntry,
-    ManualChange,
-    MetricValue,
-    Mode,
-    Resource,
-    ScaleAction,
-    ScalingState,
-)
+from shared.autoscaling.declaring import ManualChange, Mode
+from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
+from shared.autoscaling.measurements import MetricValue
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import Decision, EntryKind, LogEntry, ScalingState
 from shared.quick import quick
 
 RETRY_DOUBLINGS_MAX = 4

@@ -10,9 +10,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
-from shared.autoscaling.model import Desired, History, ScalingState
+from shared.autoscaling.desired import Desired
 from shared.autoscaling.policies.history import until
 from shared.autoscaling.policies.spans import span
+from shared.autoscaling.state import History, ScalingState
 
 
 def as_of(state: ScalingState, now: datetime) -> ScalingState:

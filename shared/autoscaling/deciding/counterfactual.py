@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.observing import window_start
-from shared.autoscaling.model import Decision, History, MetricValue, Resource, ScalingState
+from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.policies.members import members
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import Decision, History, ScalingState
 
 METRICS_MAX = 4
 """Of a rule that reads more, only the first so many are asked about."""

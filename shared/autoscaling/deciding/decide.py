@@ -17,19 +17,13 @@ from shared.autoscaling.deciding.guards import (
     bounds,
 )
 from shared.autoscaling.deciding.observing import known_capacity, observe
-from shared.autoscaling.model import (
-    Decision,
-    History,
-    MetricValue,
-    Mode,
-    Observation,
-    Override,
-    Resource,
-    ScalingState,
-)
+from shared.autoscaling.declaring import Mode
+from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.policies.call import REASON_LENGTH_MAX, ask
 from shared.autoscaling.policies.history import since
 from shared.autoscaling.policies.spans import span
+from shared.autoscaling.policy import Observation, Resource
+from shared.autoscaling.state import Decision, History, Override, ScalingState
 
 
 def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:

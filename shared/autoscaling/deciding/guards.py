@@ -12,23 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from shared.autoscaling.model import (
-    ActionStatus,
-    Desired,
-    Guards,
-    MetricValue,
-    Missing,
-    Observation,
-    Override,
-    Policy,
-    RateLimit,
-    Recommendation,
-    Resource,
-    ScalingState,
-    Window,
-)
+from shared.autoscaling.declaring import Guards, Missing, RateLimit
+from shared.autoscaling.desired import ActionStatus, Desired
+from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.policies.call import ask
 from shared.autoscaling.policies.spans import span
+from shared.autoscaling.policy import Observation, Policy, Recommendation, Resource
+from shared.autoscaling.state import Override, ScalingState
 from shared.quick import quick
 
 

@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
+from shared.autoscaling.desired import ActionStatus
 from shared.autoscaling.learning.dead_time_and_throughput import known_service
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    NO_SAMPLES,
-    ActionStatus,
-    MetricValue,
-    Observation,
-    Resource,
-    ScalingState,
-    Window,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, NO_SAMPLES, MetricValue, Window
 from shared.autoscaling.policies.history import NO_HISTORY, since
 from shared.autoscaling.policies.spans import span
+from shared.autoscaling.policy import Observation, Resource
+from shared.autoscaling.state import ScalingState
 
 INSTANT = timedelta(microseconds=1)
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from shared.autoscaling.deciding.observing import observe
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    History,
-    MetricValue,
-    Observation,
-    Resource,
-    ScalingState,
-    UnknownMetric,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue
 from shared.autoscaling.policies.call import ask
+from shared.autoscaling.policy import Observation, Resource, UnknownMetric
+from shared.autoscaling.state import History, ScalingState
 
 A_DAY = datetime(2026, 1, 1, 12, tzinfo=UTC)
 VALUES = (0.0, 1.0, 1e6)

@@ -7,14 +7,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    CAPACITY_SANE_MAX,
-    Metric,
-    ScalingState,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, CAPACITY_SANE_MAX, Metric
 from shared.autoscaling.policies.history import NO_HISTORY, with_capacity, with_sample
 from shared.autoscaling.policies.spans import span
+from shared.autoscaling.state import ScalingState
 from shared.quick import quick
 from shared.values.untrusted import MEASURE_MAX
 

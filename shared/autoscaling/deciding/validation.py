@@ -9,8 +9,7 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from shared.autoscaling.deciding.rule_check import asks_for_unknown
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
+from shared.autoscaling.declaring import (
     AppServicePlan,
     AzureMonitorMetric,
     Cooldown,
@@ -25,13 +24,14 @@ from shared.autoscaling.model import (
     PlanCapacity,
     PushedMetric,
     RateLimit,
-    Resource,
     Service,
     ServiceBusQueue,
     ServiceBusSubscription,
     StorageQueue,
 )
+from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.policies.members import members
+from shared.autoscaling.policy import Resource
 from shared.values.names import NAME, UUID
 
 PLAN_CAPACITY_MAX = 100

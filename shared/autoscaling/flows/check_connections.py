@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from typing import Any
 
+from shared.autoscaling.declaring import CapacityTarget, MetricSource
 from shared.autoscaling.errors import CapacityRefused
 from shared.autoscaling.flows.metric_collector import sources_of
-from shared.autoscaling.model import CapacityTarget, MetricSource, Resource
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import MetricReader, Permissions, StateStore
 
 

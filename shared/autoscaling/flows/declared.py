@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shared.autoscaling.errors import UnknownResource
-from shared.autoscaling.model import CAPACITY_METRIC, Resource
+from shared.autoscaling.measurements import CAPACITY_METRIC
+from shared.autoscaling.policy import Resource
 from shared.values.untrusted import shown
 
 

@@ -7,15 +7,10 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from shared.autoscaling.declaring import MetricSource, PlanCapacity, PushedMetric
 from shared.autoscaling.flows.logging import tell
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    Metric,
-    MetricSource,
-    PlanCapacity,
-    PushedMetric,
-    Resource,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import MetricReader
 
 log = logging.getLogger(__name__)

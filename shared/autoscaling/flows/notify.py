@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.model import EntryKind, LogEntry, Resource
 from shared.autoscaling.operating.notices import (
     conditions,
     events,
@@ -17,7 +16,9 @@ from shared.autoscaling.operating.notices import (
     unreadable_rows,
     unreadable_state,
 )
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
+from shared.autoscaling.state import EntryKind, LogEntry
 from shared.notifications.news import News
 
 LINES_MAX = 20_000

@@ -6,9 +6,10 @@ import logging
 
 from shared.autoscaling.flows.logging import tell
 from shared.autoscaling.flows.optimistic_retry import until_won
-from shared.autoscaling.model import LogEntry, Resource
 from shared.autoscaling.operating.overrides import Change, check, line, starting
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
+from shared.autoscaling.state import LogEntry
 
 log = logging.getLogger(__name__)
 

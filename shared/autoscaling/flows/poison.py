@@ -9,14 +9,16 @@ from datetime import datetime, timedelta
 
 from shared.autoscaling.acting.actions import ActionTiming, entry, fail
 from shared.autoscaling.deciding.samples import merge
+from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import BadMessage, StateUnreadable
 from shared.autoscaling.flows.declared import check_metric_name, find
 from shared.autoscaling.flows.logging import tell
 from shared.autoscaling.flows.optimistic_retry import until_won
 from shared.autoscaling.flows.store_time import store_time
 from shared.autoscaling.messages import all_refused, decode_action, decode_samples, named_resource
-from shared.autoscaling.model import EntryKind, LogEntry, Resource, ScaleAction
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
+from shared.autoscaling.state import EntryKind, LogEntry
 
 log = logging.getLogger(__name__)
 

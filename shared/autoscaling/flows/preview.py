@@ -13,9 +13,11 @@ from shared.autoscaling.deciding.samples import merge
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.flows.metric_collector import SourceFailure
-from shared.autoscaling.model import CAPACITY_METRIC, Decision, Metric, Resource, ScalingState
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.operating import presenting
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import MetricReader, Snapshot, StateStore
+from shared.autoscaling.state import Decision, ScalingState
 
 
 @dataclass(frozen=True, slots=True)

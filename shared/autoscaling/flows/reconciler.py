@@ -7,9 +7,10 @@ import logging
 from collections.abc import Iterable
 
 from shared.autoscaling.acting.actions import ActionTiming, reconcile
+from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import StateConflict
 from shared.autoscaling.flows.logging import tell
-from shared.autoscaling.model import Resource, ScaleAction
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, StateStore
 
 log = logging.getLogger(__name__)

@@ -14,19 +14,15 @@ from shared.autoscaling.acting.actions import (
     reopen,
     settle,
 )
+from shared.autoscaling.declaring import ManualChange
+from shared.autoscaling.desired import Desired, ScaleAction
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows.declared import find
 from shared.autoscaling.flows.logging import tell
 from shared.autoscaling.flows.optimistic_retry import until_won
-from shared.autoscaling.model import (
-    Desired,
-    EntryKind,
-    LogEntry,
-    ManualChange,
-    Resource,
-    ScaleAction,
-)
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, Snapshot, StateStore
+from shared.autoscaling.state import EntryKind, LogEntry
 
 log = logging.getLogger(__name__)
 

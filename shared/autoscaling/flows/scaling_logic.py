@@ -9,20 +9,16 @@ from datetime import datetime
 
 from shared.autoscaling.acting.actions import action_of, entry
 from shared.autoscaling.deciding.counterfactual import explained
+from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.declared import check_metric_name, find
 from shared.autoscaling.flows.logging import tell
 from shared.autoscaling.flows.optimistic_retry import until_won
+from shared.autoscaling.measurements import Metric
 from shared.autoscaling.messages import Samples, all_refused, told
-from shared.autoscaling.model import (
-    Decision,
-    EntryKind,
-    LogEntry,
-    Metric,
-    Resource,
-    ScaleAction,
-)
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
+from shared.autoscaling.state import Decision, EntryKind, LogEntry
 from shared.autoscaling.transition import Step, advance_all
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from shared.autoscaling.errors import StateUnreadable
-from shared.autoscaling.model import Resource
 from shared.autoscaling.operating import presenting
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 
 LINES_MAX = 1000

@@ -22,18 +22,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from shared.autoscaling.declaring import Service
+from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.learning.outliers import Pair, believable, contradicted, with_recent
 from shared.autoscaling.learning.throughput import Counted, rate_of, with_finished
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    ActionStatus,
-    Desired,
-    Learned,
-    Lessons,
-    MetricValue,
-    ScalingState,
-    Service,
-)
+from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue
+from shared.autoscaling.state import Learned, Lessons, ScalingState
 
 SLOPE_MINUTES = 4
 SLOPE_SAMPLES_MIN = 3

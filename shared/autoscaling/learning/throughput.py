@@ -24,7 +24,8 @@ from itertools import pairwise
 from statistics import median_low
 
 from shared.autoscaling.learning.outliers import Pair, believable, contradicted, with_recent
-from shared.autoscaling.model import MetricValue, Work
+from shared.autoscaling.measurements import MetricValue
+from shared.autoscaling.state import Work
 
 SETTLING = timedelta(minutes=2)
 """After a change of capacity."""

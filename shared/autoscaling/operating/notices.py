@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from shared.autoscaling.model import CAPACITY_METRIC, EntryKind, LogEntry, Resource, ScalingState
+from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.operating.staleness import meanwhile, silent_after_seconds
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
 from shared.notifications.news import Kind, News, Severity
 
 EVENTS = {

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shared.autoscaling.errors import OverrideRefused
-from shared.autoscaling.model import EntryKind, LogEntry, Override, Resource
+from shared.autoscaling.policy import Resource
+from shared.autoscaling.state import EntryKind, LogEntry, Override
 from shared.values.untrusted import shown
 
 DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")

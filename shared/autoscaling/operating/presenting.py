@@ -14,26 +14,15 @@ from typing import Any
 from shared.autoscaling.acting.clock import as_of
 from shared.autoscaling.deciding.decide import effective_mode, effective_override
 from shared.autoscaling.deciding.observing import known_capacity
+from shared.autoscaling.declaring import MetricSource, PushedMetric
+from shared.autoscaling.desired import Desired
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import format_time
-from shared.autoscaling.model import (
-    CAPACITY_METRIC,
-    Decision,
-    Desired,
-    EntryKind,
-    History,
-    LogEntry,
-    Metric,
-    MetricSource,
-    MetricValue,
-    Override,
-    PushedMetric,
-    Recommendation,
-    Resource,
-    ScalingState,
-)
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.staleness import is_silent, meanwhile
+from shared.autoscaling.policy import Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.state import Decision, EntryKind, History, LogEntry, Override, ScalingState
 
 DECISION = EntryKind.DECISION
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from shared.autoscaling.model import CAPACITY_METRIC, MetricValue, Resource
+from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue
 from shared.autoscaling.policies.spans import span
+from shared.autoscaling.policy import Resource
 
 
 def is_silent(resource: Resource, name: str, newest: MetricValue | None, now: datetime) -> bool:

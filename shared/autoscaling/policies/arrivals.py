@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
-from shared.autoscaling.model import MetricValue, Window
+from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.policies.history import time_of
 from shared.autoscaling.policies.spans import span
 from shared.quick import quick

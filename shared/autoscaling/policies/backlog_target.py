@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shared.autoscaling.model import Observation, Recommendation
 from shared.autoscaling.policies.checks import fraction, number_or_none, one_of, text
 from shared.autoscaling.policies.wording import (
     STATISTICS,
@@ -19,6 +18,7 @@ from shared.autoscaling.policies.wording import (
     stay,
     turns_per_instance,
 )
+from shared.autoscaling.policy import Observation, Recommendation
 
 
 @dataclass(frozen=True, slots=True)

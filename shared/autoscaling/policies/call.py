@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.autoscaling.model import Observation, Policy, Recommendation
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 REASON_LENGTH_MAX = 500
 """Of what a rule says about itself; the decision log has its limits."""

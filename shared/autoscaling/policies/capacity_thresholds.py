@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from shared.autoscaling.model import Observation, Recommendation
 from shared.autoscaling.policies.checks import text, whole
 from shared.autoscaling.policies.threshold import Threshold
+from shared.autoscaling.policy import Observation, Recommendation
 
 Level = tuple[int, float, float]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from shared.autoscaling.model import Observation, Policy, Recommendation
 from shared.autoscaling.policies.call import ask
 from shared.autoscaling.policies.checks import member, names_of
 from shared.autoscaling.policies.wording import sign, stay, told_step
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 Choose = Callable[[Sequence[int], int], int | None]
 """From wishes and present capacity to the place of the wish that counts; None means stay."""

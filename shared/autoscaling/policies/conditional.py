@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from shared.autoscaling.model import Observation, Policy, Recommendation
 from shared.autoscaling.policies.call import ask
 from shared.autoscaling.policies.checks import label, member, names_of, number, text
 from shared.autoscaling.policies.combine import flattened
 from shared.autoscaling.policies.wording import shown, sign, told_step
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 Predicate = Callable[[Observation], bool]
 

@@ -6,7 +6,8 @@ from bisect import bisect_left, bisect_right
 from datetime import datetime
 from operator import attrgetter
 
-from shared.autoscaling.model import History, MetricValue
+from shared.autoscaling.measurements import MetricValue
+from shared.autoscaling.state import History
 
 SAMPLES_KEPT_MAX = 3000
 """Keeps the rows of a resource inside one transaction (4 MiB) and one round trip."""

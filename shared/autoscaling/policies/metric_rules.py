@@ -10,8 +10,9 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Literal
 
-from shared.autoscaling.model import EvidenceValue, Observation, Recommendation
+from shared.autoscaling.measurements import EvidenceValue
 from shared.autoscaling.policies.checks import number, one_of, text, whole
+from shared.autoscaling.policy import Observation, Recommendation
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
     {

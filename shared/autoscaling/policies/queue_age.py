@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
 
-from shared.autoscaling.model import Observation, Policy, Recommendation
 from shared.autoscaling.policies.arrivals import (
     RECENT,
     Memory,
@@ -18,6 +17,7 @@ from shared.autoscaling.policies.arrivals import (
 from shared.autoscaling.policies.checks import fraction, number, text
 from shared.autoscaling.policies.outlook import ORDER_AHEAD_STEPS, RETURN_TRIP, Outlook
 from shared.autoscaling.policies.spans import span
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 PATIENCE_STEPS_MIN = 5.0
 PATIENCE_STEPS = 4.0

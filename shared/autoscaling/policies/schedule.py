@@ -8,11 +8,12 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from shared.autoscaling.model import Limits, Observation, Policy, Recommendation
+from shared.autoscaling.declaring import Limits
 from shared.autoscaling.policies.call import ask
 from shared.autoscaling.policies.checks import member, names_of, text, whole
 from shared.autoscaling.policies.combine import flattened
 from shared.autoscaling.policies.wording import sign, told_step
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 WORKDAYS = WEEKDAYS[:5]

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from shared.autoscaling.model import Observation, Policy, Recommendation, WeekProfile
+from shared.autoscaling.measurements import WeekProfile
 from shared.autoscaling.policies.call import ask
 from shared.autoscaling.policies.checks import member, names_of, number, number_or_none
 from shared.autoscaling.policies.combine import flattened
 from shared.autoscaling.policies.wording import Turn, instances, nearest, shown, sign, told_step
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 HOURS_OF_A_WEEK = 168
 LEAD_MINUTES_MAX = 1440

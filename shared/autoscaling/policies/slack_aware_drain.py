@@ -8,7 +8,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import ClassVar
 
-from shared.autoscaling.model import Evidence, MetricValue, Observation, Recommendation
+from shared.autoscaling.measurements import Evidence, MetricValue
 from shared.autoscaling.policies.checks import fraction, number, number_or_none, text
 from shared.autoscaling.policies.wording import (
     Turn,
@@ -21,6 +21,7 @@ from shared.autoscaling.policies.wording import (
     shown,
     stay,
 )
+from shared.autoscaling.policy import Observation, Recommendation
 
 RULE = "slack_aware_drain"
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.autoscaling.model import Evidence, MetricValue, Observation, Recommendation
+from shared.autoscaling.measurements import Evidence, MetricValue
 from shared.autoscaling.policies.checks import is_number, number, tenfold, text
 from shared.autoscaling.policies.wording import (
     Turn,
@@ -20,6 +20,7 @@ from shared.autoscaling.policies.wording import (
     time_of,
     turns_per_instance,
 )
+from shared.autoscaling.policy import Observation, Recommendation
 
 RULE = "stable_panic"
 SECONDS_MAX = 14_400

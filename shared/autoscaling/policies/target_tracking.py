@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.autoscaling.model import Evidence, Observation, Recommendation
+from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.checks import number, one_of, text
 from shared.autoscaling.policies.wording import (
     ROUNDING,
@@ -18,6 +18,7 @@ from shared.autoscaling.policies.wording import (
     shown,
     stay,
 )
+from shared.autoscaling.policy import Observation, Recommendation
 
 RULE = "target_tracking"
 

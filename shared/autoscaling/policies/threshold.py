@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.autoscaling.model import Evidence, Observation, Recommendation, Window
+from shared.autoscaling.measurements import Evidence, Window
 from shared.autoscaling.policies.checks import is_number, number, text, whole
 from shared.autoscaling.policies.wording import Turn, nearest
+from shared.autoscaling.policy import Observation, Recommendation
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.autoscaling.model import Observation, Recommendation
 from shared.autoscaling.policies.checks import number, one_of, tenfold, text
 from shared.autoscaling.policies.wording import (
     STATISTICS,
@@ -16,6 +15,7 @@ from shared.autoscaling.policies.wording import (
     shown,
     turns_per_instance,
 )
+from shared.autoscaling.policy import Observation, Recommendation
 
 
 @dataclass(frozen=True, slots=True)

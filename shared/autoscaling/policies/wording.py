@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from shared.autoscaling.model import EvidenceValue, MetricValue, Observation, Recommendation, Window
+from shared.autoscaling.measurements import EvidenceValue, MetricValue, Window
+from shared.autoscaling.policy import Observation, Recommendation
 
 Statistic = Literal["latest", "mean", "maximum"]
 STATISTICS = ("latest", "mean", "maximum")

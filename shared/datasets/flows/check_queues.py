@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shared.datasets.entities import problems
+from shared.datasets.errors import EntitiesMisconfigured, FactsHidden
 from shared.datasets.periods import Period
-from shared.messaging.errors import EntitiesMisconfigured, FactsHidden
-from shared.messaging.ports import QueueReader
+from shared.datasets.ports import QueueReader
 
 log = logging.getLogger(__name__)
 

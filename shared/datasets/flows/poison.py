@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from shared.datasets.arrivals import decode_arrival
-from shared.messaging.errors import BadEvent
+from shared.datasets.errors import BadEvent
 
 log = logging.getLogger(__name__)
 

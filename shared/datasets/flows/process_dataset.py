@@ -6,8 +6,9 @@ import logging
 from datetime import timedelta
 
 from shared.datasets.claims import Claim, Verdict, judge, put_off
+from shared.datasets.ports import ClaimStore, Recompute
 from shared.datasets.processing import Work
-from shared.messaging.ports import ClaimStore, MessageSender, Recompute
+from shared.messaging.ports import MessageSender
 
 log = logging.getLogger(__name__)
 

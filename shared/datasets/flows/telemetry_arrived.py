@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from shared.datasets.arrivals import BlobArrived
+from shared.datasets.errors import BadEvent
 from shared.datasets.periods import Period
 from shared.datasets.processing import schedule_processing
-from shared.messaging.errors import BadEvent
 from shared.messaging.model import Message, Order
 from shared.messaging.ports import MessageSender
 

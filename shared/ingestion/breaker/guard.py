@@ -30,8 +30,8 @@ from shared.ingestion.breaker.failure_window import (
     health,
     oldest_bucket,
 )
+from shared.ingestion.breaker.ports import Announcer, BreakerStore, SeenBreaker
 from shared.ingestion.errors import AnnouncementFailed, BreakerChanged
-from shared.ingestion.events.ports import Announcer, BreakerStore, SeenBreaker
 
 log = logging.getLogger(__name__)
 

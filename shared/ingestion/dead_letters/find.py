@@ -7,14 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from shared.ingestion.dead_letters.ports import DeadLetterStore, NewestDeadLetters, StoredDeadLetter
 from shared.ingestion.errors import NotThere
-from shared.ingestion.events.ports import (
-    DeadLetterStore,
-    HubReader,
-    IngestionStore,
-    NewestDeadLetters,
-    StoredDeadLetter,
-)
+from shared.ingestion.events.ports import HubReader, IngestionStore
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import DeadLetter, Event, FailureKind, Stream
 

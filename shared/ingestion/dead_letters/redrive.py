@@ -10,16 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from shared.ingestion.dead_letters.find import event_of
+from shared.ingestion.dead_letters.ports import DeadLetterSender, DeadLetterStore, StoredDeadLetter
 from shared.ingestion.errors import AccountingBroken, CommitRefused, NotThere, StoreUnavailable
 from shared.ingestion.events.failure_cause import Outages, blame
-from shared.ingestion.events.ports import (
-    DeadLetterSender,
-    DeadLetterStore,
-    Handler,
-    HubReader,
-    Retrying,
-    StoredDeadLetter,
-)
+from shared.ingestion.events.ports import Handler, HubReader
+from shared.ingestion.lanes import Retrying
 from shared.ingestion.model import Effect, Stream
 
 LOST_REPLIES_MAX = 5

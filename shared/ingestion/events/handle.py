@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,8 @@ from itertools import chain
 
 from shared.ingestion.events.accounting import dead_letter
 from shared.ingestion.events.failure_cause import Blame, Outages, blame
-from shared.ingestion.events.ports import Handler, Retrying, Together
+from shared.ingestion.events.ports import Handler
+from shared.ingestion.lanes import Retrying, Together
 from shared.ingestion.model import Effect, Event, FailureKind, Outcome
 
 
@@ -140,31 +140,3 @@ async def _settle_one(
             raise
         kind = FailureKind.EXHAUSTED if cause is Blame.CHANCE else FailureKind.POISON
         return dead_letter(event, kind, f"{type(error).__name__}: {error}", now, attempts)
-
-
-def side_by_side(lanes_max: int) -> Together:
-    """Runs up to so many pieces at a time in this event loop.
-
-    The others start when the first one waits: where nothing does, no task is needed.
-    """
-
-    async def together(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
-        waiting = iter(work)
-
-        async def worker() -> None:
-            for piece in waiting:
-                await piece()
-
-        async with asyncio.TaskGroup() as group:
-
-            def start_others() -> None:
-                for _ in range(lanes_max - 1):
-                    group.create_task(worker())
-
-            others = asyncio.get_running_loop().call_soon(start_others)
-            try:
-                await worker()
-            finally:
-                others.cancel()
-
-    return together

@@ -21,9 +21,9 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events import outbox, process_batch
-from shared.ingestion.events.ports import Beside, Handler, MessageSender
+from shared.ingestion.events.ports import Handler, MessageSender
 from shared.ingestion.events.process_batch import Consumer, Report
-from shared.ingestion.lanes import alone
+from shared.ingestion.lanes import Beside, alone
 from shared.ingestion.model import Effect, Event
 
 log = logging.getLogger(__name__)

@@ -22,14 +22,7 @@ from shared.ingestion.events.accounting import CommitLimits, Fate, Writer, fate,
 from shared.ingestion.events.failure_cause import Outages
 from shared.ingestion.events.handle import Settled, settle
 from shared.ingestion.events.outbox import Leases
-from shared.ingestion.events.ports import (
-    Handler,
-    HubReader,
-    IngestionStore,
-    Retrying,
-    Saved,
-    Together,
-)
+from shared.ingestion.events.ports import Handler, HubReader, IngestionStore, Saved
 from shared.ingestion.events.survey import (
     Span,
     beginning,
@@ -39,6 +32,7 @@ from shared.ingestion.events.survey import (
     survey,
     tail,
 )
+from shared.ingestion.lanes import Retrying, Together
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, Event, Gap, Stream
 
 RACES_MAX = 10

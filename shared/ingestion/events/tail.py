@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from shared.ingestion.events.ingest import Line, drain, sweep
-from shared.ingestion.events.ports import Together
 from shared.ingestion.events.survey import check_same_hub
+from shared.ingestion.lanes import Together
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from shared.ingestion.errors import ClaimLost, StoreUnavailable
-from shared.ingestion.events.ports import HubPartitions, OwnershipStore
 from shared.ingestion.ownership.balancing import (
     BalancingTimes,
     Choice,
@@ -22,6 +21,7 @@ from shared.ingestion.ownership.balancing import (
     release,
     rendezvous,
 )
+from shared.ingestion.ownership.ports import HubPartitions, OwnershipStore
 
 
 @dataclass(frozen=True, slots=True)

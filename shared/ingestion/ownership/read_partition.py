@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from shared.ingestion.errors import Fenced, HubSilent
-from shared.ingestion.events.ports import HubReader, IngestionStore, PartitionReceiver, Pause
+from shared.ingestion.events.ports import HubReader, IngestionStore
 from shared.ingestion.events.survey import check_same_hub
+from shared.ingestion.lanes import Pause
 from shared.ingestion.model import Event, Stream
 from shared.ingestion.ownership.balancing import Ownership
+from shared.ingestion.ownership.ports import PartitionReceiver
 
 Process = Callable[[Sequence[Event], Ownership], Awaitable[None]]
 """Accounts for a batch under a lease; raises what holds the partition, or Fenced."""

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Done
-from shared.ingestion.events.ports import StoredDeadLetter
 from shared.ingestion.events.replay import Replayed
-from shared.ingestion.events.stream_account import StreamAccount
 from shared.ingestion.model import Event, Gap, Stream
+from shared.ingestion.operating.stream_account import StreamAccount
 
 Shown = dict[str, Any]
 LAYOUT = "\n\r\t"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from shared.ingestion.events.ports import DeadLetterStore, IngestionStore
+from shared.ingestion.dead_letters.ports import DeadLetterStore
+from shared.ingestion.events.ports import IngestionStore
 from shared.ingestion.model import Checkpoint, Gap, Stream
 
 PAGE_GAPS = 1000

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from shared.ingestion.dead_letters.ports import DeadLetterStore
 from shared.ingestion.errors import RowUnreadable
-from shared.ingestion.events.ports import DeadLetterStore, IngestionStore
-from shared.ingestion.events.stream_account import all_gaps
+from shared.ingestion.events.ports import IngestionStore
 from shared.ingestion.model import DeadLetter, Gap, Stream
+from shared.ingestion.operating.stream_account import all_gaps
 from shared.notifications.news import Kind, News, Severity
 
 EVENTS_BACK = 100_000

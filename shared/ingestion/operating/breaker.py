@@ -11,18 +11,13 @@ from typing import Protocol
 
 from shared.ingestion.breaker.approval import TokenRefused, issue, verify
 from shared.ingestion.breaker.breaker import LONG_AGO, Breaker, BreakerTimes, Mode, close, isolate
+from shared.ingestion.breaker.ports import BreakerStore, ConsumptionSwitch, SeenBreaker
+from shared.ingestion.breaker.view import Backlog, ErrorSeen, View
 from shared.ingestion.errors import BreakerChanged, HubUnavailable, StoreUnavailable
-from shared.ingestion.events.handle import side_by_side
-from shared.ingestion.events.ports import (
-    BreakerStore,
-    ConsumptionSwitch,
-    HubPartitions,
-    HubReader,
-    IngestionStore,
-    SeenBreaker,
-)
+from shared.ingestion.events.ports import HubReader, IngestionStore
+from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Stream
-from shared.web.breaker_page import Backlog, ErrorSeen, View
+from shared.ingestion.ownership.ports import HubPartitions
 
 RACES_MAX = 10
 AT_ONCE_MAX = 8

@@ -1,0 +1,190 @@
+"""What is remembered of a resource and committed as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from shared.autoscaling.declaring import Mode
+from shared.autoscaling.desired import Desired
+from shared.autoscaling.measurements import NOTHING, Evidence, WeekProfile, Window
+from shared.autoscaling.policy import Recommendation
+from shared.quick import quick
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided, and everything that led to it.
+
+    ``desired == current`` means hold. ``limited_by`` names the guards that changed what the rule
+    wanted, in the order in which they did.
+    """
+
+    resource_name: str
+    time: datetime
+    current: int | None
+    desired: int | None
+    reason: str
+    candidates: tuple[Recommendation, ...] = ()
+    limited_by: tuple[str, ...] = ()
+    evidence: Evidence = field(default_factory=lambda: NOTHING)
+    counterfactual: str = ""
+    """The nearest thing that would have led to another decision."""
+    applies: bool = False
+    """True where the desired capacity is to be ordered now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A person's word over the rules, until it expires. None means: as declared."""
+
+    mode: Mode | None = None
+    reason: str = ""
+    expires_at: datetime | None = None
+    freeze_scale_in: bool = False
+    floor: int | None = None
+    exact: int | None = None
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class History(Window):
+    """All samples of one metric that are kept."""
+
+    known_gaps: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
+    """The gaps, where whoever appended a sample has appended its gap, as in a replay."""
+
+    @property
+    def gaps_seconds(self) -> tuple[float, ...]:
+        known = self.known_gaps
+        return Window(self.samples).gaps_seconds if known is None else known
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """Changes of one direction: ``dn`` instances bent the backlog's slope by ``ds``.
+
+    Sums over all but the last few, which stand beside them as pairs ``(ds, dn)``: outliers.py.
+    """
+
+    changes: float = 0
+    """Their number; older ones weigh less."""
+    dn_dn: float = 0
+    ds_dn: float = 0
+    ds_ds: float = 0
+    recent: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Intervals in which all instances were busy. See busy_rate.py.
+
+    ``done`` are items, ``busy`` instance-minutes; older intervals weigh less. Sums over all but
+    the last few, which stand beside them as pairs ``(done, busy)``: outliers.py.
+    """
+
+    until: datetime | None = None
+    """The end of the last interval that was looked at."""
+    intervals: float = 0
+    done: float = 0
+    busy: float = 0
+    done_done: float = 0
+    done_busy: float = 0
+    busy_busy: float = 0
+    recent: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What was learned about a resource's instances. See learning.py."""
+
+    epoch: int = 0
+    """Of the last change that was looked at."""
+    out: Lessons = Lessons()
+    into: Lessons = Lessons()
+    """Of scale-ins."""
+    dead_times: int = 0
+    dead_time_minutes: float = 0
+    work: Work = Work()
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class ScalingState:
+    """What is remembered of one resource."""
+
+    histories: Mapping[str, History] = field(default_factory=lambda: NOTHING)
+    desired: Desired | None = None
+    override: Override | None = None
+    wishes: History = History()
+    """What the rule wanted of late, where a stabilisation window needs it."""
+    learned: Learned = Learned()
+    profile: WeekProfile | None = None
+
+    def with_history(self, name: str, history: History) -> ScalingState:
+        return ScalingState(
+            {**self.histories, name: history},
+            self.desired,
+            self.override,
+            self.wishes,
+            self.learned,
+            self.profile,
+        )
+
+    def with_desired(self, desired: Desired) -> ScalingState:
+        return ScalingState(
+            self.histories,
+            desired,
+            self.override,
+            self.wishes,
+            self.learned,
+            self.profile,
+        )
+
+
+class EntryKind(StrEnum):
+    """What a line of the decision log tells."""
+
+    DECISION = "decision"
+    CONFIRMED = "confirmed"
+    DEFERRED = "deferred"
+    FAILED = "failed"
+    IGNORED = "ignored"
+    RESENT = "resent"
+    REOPENED = "reopened"
+    MANUAL_CHANGE = "manual_change"
+    OVERRIDE = "override"
+    POISON = "poison"
+    UNREADABLE = "unreadable"
+    """Stands in for a row of the log that this version cannot read; never written."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One line of the decision log.
+
+    ``entry_id`` makes writing it twice write it once, at one time and epoch.
+    """
+
+    resource_name: str
+    time: datetime
+    kind: EntryKind
+    entry_id: str
+    reason: str
+    current: int | None = None
+    desired: int | None = None
+    epoch: int | None = None
+    applies: bool = False
+    limited_by: tuple[str, ...] = ()
+    candidates: tuple[Recommendation, ...] = ()
+    evidence: Evidence = field(default_factory=lambda: NOTHING)
+    counterfactual: str = ""
+    metric: str = ""
+    """Name and value of the sample that led to a decision."""
+    value: float | None = None
+    body: str = ""
+    """The whole message, where the entry tells of a message that could not be processed."""

@@ -1,1 +1,0 @@
-"""Read ports, decide, write ports."""
