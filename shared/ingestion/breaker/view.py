@@ -1,4 +1,4 @@
-"""What a person sees of the breaker: its state, the errors that opened it, and what waits behind it."""
+"""What a person sees of the breaker: its state, what opened it, and what waits behind it."""
 
 from __future__ import annotations
 
