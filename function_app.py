@@ -199,16 +199,16 @@ async def override(req: func.HttpRequest) -> func.HttpResponse:
 async def metric_ingest(events: List[func.EventHubEvent]) -> None:
     """Account for a batch. A failure holds the partition: without the retries it would be lost."""
     batch = delivered([event.get_body() for event in events], events[0].metadata)
-    await ingest.run(batch.events, wiring_ingestion.line(batch.partition_id))
+    await ingest.run(batch.events, wiring_ingestion.pipeline(batch.partition_id))
 
 
 @ingestion.timer_trigger(arg_name="timer", schedule=settings.ingestion.tail_schedule)
 @invocation
 async def ingest_tail(timer: func.TimerRequest) -> None:
     """Find what nobody delivered, send what an instance left behind, remove what is old."""
-    await wiring_ingestion.keeper().run()
+    await wiring_ingestion.effect_retention().run()
     partition_ids = await wiring_ingestion.hub().partition_ids()
-    await wiring_ingestion.tail_watch().run(partition_ids, wiring_ingestion.line)
+    await wiring_ingestion.tail_watch().run(partition_ids, wiring_ingestion.pipeline)
 
 
 @ingestion.route("breakers", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
@@ -222,28 +222,28 @@ async def breakers(req: func.HttpRequest) -> func.HttpResponse:
 @invocation
 async def breaker_page(req: func.HttpRequest) -> func.HttpResponse:
     """The state of the breaker, for who holds a link."""
-    return _response(await breaker_http.show(_request(req), wiring_ingestion.attendant()))
+    return _response(await breaker_http.show(_request(req), wiring_ingestion.breaker_operator()))
 
 
 @ingestion.route("breakers/{name}/close", methods=["POST"], auth_level=func.AuthLevel.ANONYMOUS)
 @invocation
 async def breaker_close(req: func.HttpRequest) -> func.HttpResponse:
     """Close the breaker, by the token of a link."""
-    return _response(await breaker_http.close(_request(req), wiring_ingestion.attendant()))
+    return _response(await breaker_http.close(_request(req), wiring_ingestion.breaker_operator()))
 
 
 @ingestion.route("breakers/{name}/status", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
 @invocation
 async def breaker_status(req: func.HttpRequest) -> func.HttpResponse:
     """The state of the breaker and a new link, for who has a key of the app."""
-    return _response(await breaker_http.status(_request(req), wiring_ingestion.attendant()))
+    return _response(await breaker_http.status(_request(req), wiring_ingestion.breaker_operator()))
 
 
 @ingestion.route("breakers/{name}/isolate", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
 @invocation
 async def breaker_isolate(req: func.HttpRequest) -> func.HttpResponse:
     """Stop the consumption of events until a person closes the breaker."""
-    return _response(await breaker_http.isolate(_request(req), wiring_ingestion.attendant()))
+    return _response(await breaker_http.isolate(_request(req), wiring_ingestion.breaker_operator()))
 
 
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.schedule)
@@ -252,29 +252,31 @@ async def breaker_isolate(req: func.HttpRequest) -> func.HttpResponse:
 async def nightly_trends(timer: func.TimerRequest) -> None:
     """Ask for yesterday's trends, and for those of days with late data; start what can start."""
     found = settings.nightly
-    settler = wiring_nightly.settler()
+    run_manager = wiring_nightly.run_manager()
     await night.run(
         found.datasets,
         found.late_days,
-        settler.store,
+        run_manager.store,
         wiring_nightly.inputs(),
-        settler.herald,
+        run_manager.notifier,
     )
-    await settler.run_all(found.datasets)
+    await run_manager.run_all(found.datasets)
 
 
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.runs_schedule)
 @invocation
 async def trend_runs(timer: func.TimerRequest) -> None:
     """Look at the runs: start what is asked for, try again, stop what is stuck, tell who fails."""
-    await wiring_nightly.settler().run_all(settings.nightly.datasets)
+    await wiring_nightly.run_manager().run_all(settings.nightly.datasets)
 
 
 @ingestion.route("dead-letters", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
 @invocation
 async def dead_letters(req: func.HttpRequest) -> func.HttpResponse:
     """The events that failed, for who has a key of the app."""
-    return _response(await dead_letters_http.listing(_request(req), wiring_ingestion.desk()))
+    return _response(
+        await dead_letters_http.listing(_request(req), wiring_ingestion.dead_letter_service())
+    )
 
 
 @ingestion.route(
@@ -283,7 +285,9 @@ async def dead_letters(req: func.HttpRequest) -> func.HttpResponse:
 @invocation
 async def dead_letter(req: func.HttpRequest) -> func.HttpResponse:
     """One of them, with its error and body."""
-    return _response(await dead_letters_http.show(_request(req), wiring_ingestion.desk()))
+    return _response(
+        await dead_letters_http.show(_request(req), wiring_ingestion.dead_letter_service())
+    )
 
 
 @ingestion.route(
@@ -294,14 +298,18 @@ async def dead_letter(req: func.HttpRequest) -> func.HttpResponse:
 @invocation
 async def dead_letter_redrive(req: func.HttpRequest) -> func.HttpResponse:
     """Put one into the pipeline again, exactly once."""
-    return _response(await dead_letters_http.redrive(_request(req), wiring_ingestion.desk()))
+    return _response(
+        await dead_letters_http.redrive(_request(req), wiring_ingestion.dead_letter_service())
+    )
 
 
 @ingestion.route("dead-letters/purge", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
 @invocation
 async def dead_letters_purge(req: func.HttpRequest) -> func.HttpResponse:
     """Give up for good what failed long ago."""
-    return _response(await dead_letters_http.purging(_request(req), wiring_ingestion.desk()))
+    return _response(
+        await dead_letters_http.purging(_request(req), wiring_ingestion.dead_letter_service())
+    )
 
 
 if settings.ingestion.hub is not None:

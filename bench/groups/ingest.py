@@ -22,10 +22,10 @@ from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.decoding import decode
-from shared.ingestion.decoding.readings import Interests, Wanted
+from shared.ingestion.decoding.readings import Interests, WantedMetric
 from shared.ingestion.events import ingest, process_batch
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.ingest import Line
+from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
@@ -47,7 +47,9 @@ def measure(repeats: int = 9, batches: int = 100, calls: int = 1_000) -> Iterato
         f"batches of {BATCH_EVENTS} on memory twins; baseline: an event without the breaker",
     )
     body = _records(BATCH_EVENTS)
-    interests = Interests(monitored={key(BUS, "ActiveMessages"): (Wanted("workers", "backlog"),)})
+    interests = Interests(
+        monitored={key(BUS, "ActiveMessages"): (WantedMetric("workers", "backlog"),)}
+    )
     decoded, parsed = calls_per_second(
         (lambda: decode(body, interests), lambda: json.loads(body)),
         repeats=repeats,
@@ -94,7 +96,7 @@ async def _handle(event: Event) -> Effect:
     return Effect(event.sequence)
 
 
-def _line() -> Line:
+def _line() -> PartitionPipeline:
     txids = count()
     consumer = Consumer(
         Stream("ns", "hub", "$Default", "0"),
@@ -107,7 +109,7 @@ def _line() -> Line:
         lambda: f"t{next(txids)}",
     )
     guard = BreakerGuard("bench", MemoryBreakerStore(lambda: NOW), _Nobody())
-    return Line(consumer, guard, _Nobody(), time.perf_counter)
+    return PartitionPipeline(consumer, guard, _Nobody(), time.perf_counter)
 
 
 def _batch(number: int) -> list[Event]:

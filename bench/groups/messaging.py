@@ -13,10 +13,10 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second
 from shared.adapters.service_bus.loading import DirectLoader
-from shared.messaging.model import Batch, Cargo, Limits, Message, Order, Parcel
+from shared.messaging.model import Batch, BatchLimits, Cargo, Message, Order, Parcel
 from shared.messaging.packing import cargo_of, pack
 
-LIMITS = Limits(256 * 1024)
+LIMITS = BatchLimits(256 * 1024)
 BODY_BYTES = (100, 1024, 10_240)
 SEED = 7
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from shared.ingestion.breaker.breaker import Breaker, Mode, Probe
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode, Probe
 from shared.ingestion.errors import RowUnreadable
 
 REASON_LENGTH_MAX = 300
@@ -34,7 +34,7 @@ def _breaker(text: Any) -> Breaker:
     if probe is not None:
         probe = Probe(**{**probe, "until": datetime.fromisoformat(probe["until"])})
     times = {name: _time(fields[name]) for name in TIMES}
-    return Breaker(**{**fields, **times, "mode": Mode(fields["mode"]), "probe": probe})
+    return Breaker(**{**fields, **times, "mode": BreakerMode(fields["mode"]), "probe": probe})
 
 
 def _time(text: str | None) -> datetime | None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from shared.autoscaling.declaring import IngestionBreaker, MetricSource, PlanCapacity, StorageQueue
 from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.ports import CapacityControl
-from shared.ingestion.breaker.breaker import Mode
+from shared.ingestion.breaker.breaker import BreakerMode
 from shared.ingestion.breaker.ports import BreakerStore
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.values.redaction import redacting
@@ -42,7 +42,7 @@ class AzureReader:
             return await self._control.read(source.plan)
         if isinstance(source, IngestionBreaker):
             seen = await self._breaker().load()
-            return MetricValue(seen.read_at, float(seen.breaker.mode is not Mode.CLOSED))
+            return MetricValue(seen.read_at, float(seen.breaker.mode is not BreakerMode.CLOSED))
         return await self._client(source).read(source)
 
     async def close(self) -> None:

@@ -79,7 +79,7 @@ class Lessons:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BusyIntervals:
     """Intervals in which all instances were busy. See busy_rate.py.
 
     ``done`` are items, ``busy`` instance-minutes; older intervals weigh less. Sums over all but
@@ -108,7 +108,7 @@ class Learned:
     """Of scale-ins."""
     dead_times: int = 0
     dead_time_minutes: float = 0
-    work: Work = Work()
+    work: BusyIntervals = BusyIntervals()
 
 
 @quick

@@ -23,7 +23,7 @@ from shared.quick import quick
 
 @quick
 @dataclass(frozen=True, slots=True)
-class Step:
+class Transition:
     """The state after a sample, and the decision where there was one to take."""
 
     state: ScalingState
@@ -39,7 +39,7 @@ class Step:
 class Steps:
     """The step of all samples that came together, and what became of each."""
 
-    step: Step
+    step: Transition
     decided_by: Metric | None = None
     """The newest of the samples that led to the decision."""
     accepted: int = 0
@@ -48,7 +48,7 @@ class Steps:
     refused: tuple[BadMessage, ...] = ()
 
 
-def advance(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> Step:
+def advance(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> Transition:
     """What one sample does. Raises BadMessage, see ``merge``.
 
     A count of finished or incoming items only teaches. The target's own capacity decides nothing
@@ -58,12 +58,12 @@ def advance(resource: Resource, state: ScalingState, metric: Metric, now: dateti
     state = as_of(state, now)
     taken, outcome = _taken_in(resource, state, metric, now)
     if outcome is not MergeOutcome.ACCEPTED:
-        return Step(taken, outcome)
+        return Transition(taken, outcome)
     if metric.name == resource.service.counted_metric:
-        return Step(_with_finished(resource, taken), outcome)
+        return Transition(_with_finished(resource, taken), outcome)
     confirmed = taken.desired is not state.desired
     if not _decides(resource, taken, metric, now):
-        return Step(taken, outcome, None, confirmed)
+        return Transition(taken, outcome, None, confirmed)
     return _decided(resource, taken, now, confirmed)
 
 
@@ -90,7 +90,7 @@ def advance_all(
     duplicates = len(found[MergeOutcome.DUPLICATE])
     if any(metric.name == resource.service.counted_metric for metric in accepted):
         new = _with_finished(resource, new)
-    step = Step(new, MergeOutcome.ACCEPTED, None, new.desired is not state.desired)
+    step = Transition(new, MergeOutcome.ACCEPTED, None, new.desired is not state.desired)
     newest = _newest([each for each in accepted if _decides(resource, new, each, now)])
     if newest is not None:
         step = _decided(resource, new, now, step.confirmed)
@@ -120,7 +120,7 @@ def _newest(metrics: Sequence[Metric]) -> Metric | None:
     return max(metrics, key=lambda metric: metric.value.time, default=None)
 
 
-def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: bool) -> Step:
+def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: bool) -> Transition:
     decision = decide(resource, state, now)
     new = remember(resource, state, decision)
     if lesson_due(new, now):
@@ -129,7 +129,7 @@ def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: 
         new = _with_finished(resource, new)
     if decision.applies:
         new = new.with_desired(request(decision, new.desired))
-    return Step(new, MergeOutcome.ACCEPTED, decision, confirmed, state)
+    return Transition(new, MergeOutcome.ACCEPTED, decision, confirmed, state)
 
 
 def _with_finished(resource: Resource, state: ScalingState) -> ScalingState:

@@ -11,7 +11,7 @@ from typing import Any
 from shared.cli import ingestion_tables as tables
 from shared.cli import words
 from shared.cli.command_line import Misused
-from shared.ingestion.dead_letters.find import Wanted, chunks, find, older_than, read
+from shared.ingestion.dead_letters.find import DeadLetterQuery, chunks, find, older_than, read
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Done, purge, send_away
 from shared.ingestion.errors import NotThere
@@ -112,8 +112,8 @@ async def _each(
     return view.done(outcome)
 
 
-async def _wanted(options: argparse.Namespace) -> Wanted:
-    return Wanted(
+async def _wanted(options: argparse.Namespace) -> DeadLetterQuery:
+    return DeadLetterQuery(
         options.hub,
         options.group,
         options.partition,

@@ -50,7 +50,7 @@ async def main(options: argparse.Namespace) -> Any:
     except ValueError as error:
         raise Misused(str(error)) from error
     handle = wiring_ingestion.handler(stream)  # of the stream itself: the ids are those of it
-    line = wiring_ingestion.line_of(stream, Writer(f"replay {options.into}"), handle)
+    line = wiring_ingestion.pipeline_of(stream, Writer(f"replay {options.into}"), handle)
     consumer = replace(line.consumer, stream=side, store=state.store_alone())
     if not options.send:
         consumer = replace(consumer, handle=silent(handle))

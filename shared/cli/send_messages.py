@@ -21,7 +21,7 @@ from shared.messaging.errors import LinkFailed, MessagingError, SendingStopped
 from shared.messaging.lines import read_messages
 from shared.messaging.model import Message, Order, Progress, Result
 from shared.messaging.send import BatchSender
-from shared.messaging.sending import Patience
+from shared.messaging.sending import RetryBudget
 
 ORDERS = {"kept": Order.KEPT, "per-key": Order.KEPT_PER_KEY, "free": Order.FREE}
 NOTHING = Result(sent=0, batches=0, bytes=0, retries=0, resent_unknown=0, refused=())
@@ -43,7 +43,7 @@ async def _send(options: argparse.Namespace) -> dict[str, Any]:
         entity,
         _now,
         topic=bool(options.topic),
-        patience=Patience(failures_max=options.tries),
+        patience=RetryBudget(failures_max=options.tries),
         on_pause=lambda why, seconds: _say(f"{why}; trying again in {seconds:g} s"),
     )
     try:

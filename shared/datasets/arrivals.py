@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.datasets.errors import BadEvent
+from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import EPOCH, TIME_MAX
 from shared.values.untrusted import shown
 
@@ -42,7 +42,7 @@ class BlobArrived:
     def observed_at(self) -> datetime:
         """The hour or day that the path names; when the event happened, where it names none.
 
-        Raises BadEvent where that is no time, or one at which there was no telemetry.
+        Raises UnreadableMessage where that is no time, or one at which there was no telemetry.
         """
         observed_at = self.time
         for pattern in DATES:
@@ -51,25 +51,31 @@ class BlobArrived:
                 observed_at = _named_time(self.path, int(year), int(month), int(day), int(hour))
                 break
         if not EPOCH <= observed_at <= TIME_MAX:
-            raise BadEvent(f"event: {shown(self.path)} is filed under {observed_at:%Y-%m-%d}")
+            raise UnreadableMessage(
+                f"event: {shown(self.path)} is filed under {observed_at:%Y-%m-%d}"
+            )
         return observed_at
 
 
 def decode_arrival(body: str) -> BlobArrived:
-    """The event of one queue message. Raises BadEvent, which says what is wrong with it."""
+    """The event of one queue message. Raises UnreadableMessage, which says why."""
     fields = _object(body)
     cloud_event = "specversion" in fields
     if cloud_event and fields["specversion"] != "1.0":
-        raise BadEvent(f"event: specversion is {shown(fields['specversion'])}, 1.0 is needed")
+        raise UnreadableMessage(
+            f"event: specversion is {shown(fields['specversion'])}, 1.0 is needed"
+        )
     kind = _string(fields, "type" if cloud_event else "eventType")
     if kind != BLOB_CREATED:
-        raise BadEvent(f"event: {shown(kind)} tells of no new blob; filter the subscription")
+        raise UnreadableMessage(
+            f"event: {shown(kind)} tells of no new blob; filter the subscription"
+        )
     if not isinstance(fields.get("data"), dict):
-        raise BadEvent(f"event: data is {shown(fields.get('data'))}, an object is needed")
+        raise UnreadableMessage(f"event: data is {shown(fields.get('data'))}, an object is needed")
     subject = _string(fields, "subject")
     found = SUBJECT.fullmatch(subject)
     if not found:
-        raise BadEvent(f"event: subject {shown(subject)} names no blob in a container")
+        raise UnreadableMessage(f"event: subject {shown(subject)} names no blob in a container")
     time = _time(_string(fields, "time" if cloud_event else "eventTime"))
     return BlobArrived(found[1], found[2], _string(fields, "id"), time)
 
@@ -78,11 +84,11 @@ def _object(body: str) -> Mapping[str, Any]:
     try:
         fields = json.loads(_text(body))
     except (ValueError, RecursionError) as error:
-        raise BadEvent(f"event: neither JSON nor JSON in base64 ({error})") from error
+        raise UnreadableMessage(f"event: neither JSON nor JSON in base64 ({error})") from error
     if isinstance(fields, list) and len(fields) == 1:  # Event Grid's own schema comes in arrays
         fields = fields[0]
     if not isinstance(fields, dict):
-        raise BadEvent(f"event: one JSON object is needed, not {shown(fields)}")
+        raise UnreadableMessage(f"event: one JSON object is needed, not {shown(fields)}")
     return fields
 
 
@@ -99,7 +105,7 @@ def _text(body: str) -> str:
 def _string(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not value:
-        raise BadEvent(f"event: {name} is {shown(value)}, a string is needed")
+        raise UnreadableMessage(f"event: {name} is {shown(value)}, a string is needed")
     return value
 
 
@@ -117,11 +123,11 @@ def _time(text: str) -> datetime:
             return time.astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    raise BadEvent(f"event: time {shown(text)} is no ISO 8601 time with a zone")
+    raise UnreadableMessage(f"event: time {shown(text)} is no ISO 8601 time with a zone")
 
 
 def _named_time(path: str, year: int, month: int, day: int, hour: int) -> datetime:
     try:
         return datetime(year, month, day, hour, tzinfo=UTC)
     except ValueError as error:
-        raise BadEvent(f"event: the path {shown(path)} names no date ({error})") from error
+        raise UnreadableMessage(f"event: the path {shown(path)} names no date ({error})") from error

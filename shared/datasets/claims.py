@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from shared.datasets.processing import Work, processing_message
+from shared.datasets.processing import DatasetWork, processing_message
 from shared.messaging.model import Message
 
 WAIT_MIN = timedelta(seconds=5)
@@ -26,7 +26,7 @@ class Claim:
     All times are the store's. ``seen_at`` is its time when it answered.
     """
 
-    work: Work
+    work: DatasetWork
     holder: str
     taken_at: datetime
     seen_at: datetime = field(compare=False)
@@ -34,7 +34,7 @@ class Claim:
     version: Any = None
 
 
-class Verdict(Enum):
+class ClaimDecision(Enum):
     """What a message may do in view of the claim that stands."""
 
     WORK = "work"
@@ -43,7 +43,7 @@ class Verdict(Enum):
     WAIT = "wait"
 
 
-def judge(claim: Claim, holder: str, lease: timedelta) -> Verdict:
+def judge(claim: Claim, holder: str, lease: timedelta) -> ClaimDecision:
     """What the message ``holder`` may do.
 
     1. Work that is done is left alone.
@@ -51,10 +51,10 @@ def judge(claim: Claim, holder: str, lease: timedelta) -> Verdict:
     3. Others wait, and take over when the holder has been silent for longer than the lease.
     """
     if claim.done_at is not None:
-        return Verdict.LEAVE
+        return ClaimDecision.LEAVE
     if claim.holder == holder:
-        return Verdict.WORK
-    return Verdict.WAIT if claim.seen_at - claim.taken_at < lease else Verdict.TAKE_OVER
+        return ClaimDecision.WORK
+    return ClaimDecision.WAIT if claim.seen_at - claim.taken_at < lease else ClaimDecision.TAKE_OVER
 
 
 def put_off(claim: Claim, holder: str, lease: timedelta) -> Message:

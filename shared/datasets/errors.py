@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shared.messaging.errors import MessagingError
 
 
-class BadEvent(MessagingError):
+class UnreadableMessage(MessagingError):
     """A queue message that can never be processed; it belongs into the poison queue."""
 
 

@@ -18,7 +18,7 @@ DUPLICATE_WINDOW_MAX = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ProcessingRound:
     """A processing of a period: 0 the first one, n that at the end of the n-th lateness."""
 
     late: int
@@ -65,16 +65,16 @@ class Period:
             raise ValueError(f"{time} is not from {EPOCH:%Y} to {TIME_MAX:%Y}")
         return EPOCH + (time - EPOCH) // self.length * self.length
 
-    def turn(self, start: datetime, now: datetime) -> Turn:
+    def turn(self, start: datetime, now: datetime) -> ProcessingRound:
         """When data that are there now, of the period that begins at ``start``, are processed.
 
         A processing that is about to begin may have begun by another clock: that one is missed.
         """
         end, moment = start + self.length, now + CLOCKS_APART_MAX
         if moment < end + self.delay:
-            return Turn(0, end + self.delay)
+            return ProcessingRound(0, end + self.delay)
         late = max(0, (moment - end) // self.lateness) + 1
-        return Turn(late, end + late * self.lateness)
+        return ProcessingRound(late, end + late * self.lateness)
 
     def label(self, start: datetime) -> str:
         """The period that begins then, as an id: ``2026-03-01``, or ``2026-03-01T02:00Z/PT2H``.

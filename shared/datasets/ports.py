@@ -6,13 +6,13 @@ from typing import Protocol
 
 from shared.datasets.claims import Claim
 from shared.datasets.entities import QueueFacts
-from shared.datasets.processing import Work
+from shared.datasets.processing import DatasetWork
 
 
 class ClaimStore(Protocol):
     """Remembers who processes which data set for which period. Its clock is the one that counts."""
 
-    async def take(self, work: Work, holder: str) -> Claim:
+    async def take(self, work: DatasetWork, holder: str) -> Claim:
         """Insert a claim where there is none; answers the one that stands, own or another's.
 
         Data set and turn name a claim. The one answered carries the work that was asked for.
@@ -32,7 +32,7 @@ class ClaimStore(Protocol):
 class Recompute(Protocol):
     """Processes a data set for a period; doing it twice must be harmless."""
 
-    async def run(self, work: Work) -> None: ...
+    async def run(self, work: DatasetWork) -> None: ...
 
 
 class QueueReader(Protocol):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.datasets.errors import BadEvent
+from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, EPOCH, TIME_MAX, Period
 from shared.messaging.model import Message
 from shared.values.untrusted import shown
@@ -29,7 +29,7 @@ those for late data."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class DatasetWork:
     """A data set to process for one period. ``label`` is the period's name, see Period.
 
     ``late`` is 0 for the first processing, and otherwise counts those for late data, see Turn.
@@ -64,11 +64,11 @@ def schedule_processing(
         raise ValueError(f"data set {dataset!r}: 1 to {DATASET_LENGTH_MAX} characters")
     start = period.start(observed_at or now)
     turn = period.turn(start, now)
-    work = Work(dataset, period.label(start), start, start + period.length, turn.late)
+    work = DatasetWork(dataset, period.label(start), start, start + period.length, turn.late)
     return processing_message(work, work.message_id, turn.due)
 
 
-def processing_message(work: Work, message_id: str, due: datetime) -> Message:
+def processing_message(work: DatasetWork, message_id: str, due: datetime) -> Message:
     """The message that has the work done when it is due."""
     return Message(
         body=encode_work(work),
@@ -80,7 +80,7 @@ def processing_message(work: Work, message_id: str, due: datetime) -> Message:
     )
 
 
-def encode_work(work: Work) -> bytes:
+def encode_work(work: DatasetWork) -> bytes:
     fields = {
         "schema_version": SCHEMA_VERSION,
         "dataset": work.dataset,
@@ -92,22 +92,24 @@ def encode_work(work: Work) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def decode_work(body: bytes | str) -> Work:
-    """Raises BadEvent, which names the field and what it holds."""
+def decode_work(body: bytes | str) -> DatasetWork:
+    """Raises UnreadableMessage, which names the field and what it holds."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise BadEvent(f"work: not JSON ({error})") from error
+        raise UnreadableMessage(f"work: not JSON ({error})") from error
     version = fields.get("schema_version") if isinstance(fields, dict) else None
     if type(version) is not int or version != SCHEMA_VERSION:
-        raise BadEvent(f"work: a JSON object of schema_version {SCHEMA_VERSION} is needed")
+        raise UnreadableMessage(f"work: a JSON object of schema_version {SCHEMA_VERSION} is needed")
     dataset, label = (_named(fields, name) for name in ("dataset", "label"))
     start, end = (_time(fields, name) for name in ("start", "end"))
     if start >= end:
-        raise BadEvent(f"work: ends at {_text(end)}, before it starts at {_text(start)}")
+        raise UnreadableMessage(f"work: ends at {_text(end)}, before it starts at {_text(start)}")
     if end - start > DUPLICATE_WINDOW_MAX:
-        raise BadEvent(f"work: from {_text(start)} to {_text(end)} is longer than any period")
-    return Work(dataset, label, start, end, _count(fields, "late"))
+        raise UnreadableMessage(
+            f"work: from {_text(start)} to {_text(end)} is longer than any period"
+        )
+    return DatasetWork(dataset, label, start, end, _count(fields, "late"))
 
 
 def _text(time: datetime) -> str:
@@ -117,7 +119,7 @@ def _text(time: datetime) -> str:
 def _named(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not 1 <= len(value) <= DATASET_LENGTH_MAX:
-        raise BadEvent(
+        raise UnreadableMessage(
             f"work: {name} is {shown(value)}, 1 to {DATASET_LENGTH_MAX} characters are needed"
         )
     return value
@@ -126,7 +128,9 @@ def _named(fields: dict[str, Any], name: str) -> str:
 def _count(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name, 0)
     if type(value) is not int or not 0 <= value <= LATE_MAX:
-        raise BadEvent(f"work: {name} is {shown(value)}, a number from 0 to {LATE_MAX} is needed")
+        raise UnreadableMessage(
+            f"work: {name} is {shown(value)}, a number from 0 to {LATE_MAX} is needed"
+        )
     return value
 
 
@@ -137,4 +141,6 @@ def _time(fields: dict[str, Any], name: str) -> datetime:
             return time.astimezone(UTC)
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
-    raise BadEvent(f"work: {name} is {shown(fields.get(name))}, a time with a zone is needed")
+    raise UnreadableMessage(
+        f"work: {name} is {shown(fields.get(name))}, a time with a zone is needed"
+    )

@@ -70,7 +70,7 @@ class Parcel(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """What one batch may hold, as far as its sender knows by now."""
 
     link_bytes: int

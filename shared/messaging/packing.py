@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-from shared.messaging.model import Cargo, Chunk, Limits, Order, Parcel
+from shared.messaging.model import BatchLimits, Cargo, Chunk, Order, Parcel
 from shared.messaging.wire_size import envelope_bytes, section_bytes
 
 
@@ -20,7 +20,7 @@ def cargo_of(parcels: Sequence[Parcel]) -> Cargo:
     return Cargo(parcels, sections, keys)
 
 
-def too_large(positions: Iterable[int], cargo: Cargo, limits: Limits) -> list[int]:
+def too_large(positions: Iterable[int], cargo: Cargo, limits: BatchLimits) -> list[int]:
     """Those that are larger than the link takes, be they alone in a batch."""
     suspicious = limits.link_bytes - ENVELOPE_BYTES_MAX
     return [
@@ -34,7 +34,7 @@ ENVELOPE_BYTES_MAX = 3 * (5 + 4 * 128) + 2 * 12 + 11 + 21
 """Three ids of 128 characters, each of at most four bytes, and what stands around them."""
 
 
-def pack(positions: Sequence[int], cargo: Cargo, limits: Limits, order: Order) -> list[Chunk]:
+def pack(positions: Sequence[int], cargo: Cargo, limits: BatchLimits, order: Order) -> list[Chunk]:
     """Divide the messages at these positions into batches within the limits.
 
     A batch holds messages of one session or partition key. A message beyond them travels alone.
@@ -48,7 +48,7 @@ def pack(positions: Sequence[int], cargo: Cargo, limits: Limits, order: Order) -
     return [chunk for group in groups.values() for chunk in method(group, cargo, limits)]
 
 
-def _next_fit(positions: Sequence[int], cargo: Cargo, limits: Limits) -> list[Chunk]:
+def _next_fit(positions: Sequence[int], cargo: Cargo, limits: BatchLimits) -> list[Chunk]:
     sections, keys = cargo.sections, cargo.keys
     chunks: list[Chunk] = []
     start, end, room, key = 0, 0, -1, None
@@ -65,7 +65,9 @@ def _next_fit(positions: Sequence[int], cargo: Cargo, limits: Limits) -> list[Ch
     return chunks
 
 
-def _first_fit_decreasing(positions: Sequence[int], cargo: Cargo, limits: Limits) -> list[Chunk]:
+def _first_fit_decreasing(
+    positions: Sequence[int], cargo: Cargo, limits: BatchLimits
+) -> list[Chunk]:
     """Batch after batch takes the largest message that still fits: the same, without a search."""
     by_size: dict[int, list[int]] = {}
     for position in reversed(positions):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
 from shared.messaging.model import (
     BATCH_MESSAGES_MAX,
+    BatchLimits,
     Cargo,
-    Limits,
     Message,
     Order,
     Progress,
@@ -20,7 +20,7 @@ from shared.messaging.packing import cargo_of, too_large
 from shared.messaging.ports import BatchLink
 from shared.messaging.sending import (
     Outcome,
-    Patience,
+    RetryBudget,
     Sending,
     Unreachable,
     advance,
@@ -46,10 +46,10 @@ class BatchSender:
     link: BatchLink
     sleep: Sleep
     new_id: Callable[[], str]
-    patience: Patience = field(default_factory=Patience)
+    patience: RetryBudget = field(default_factory=RetryBudget)
     batch_messages: int = BATCH_MESSAGES_MAX
     on_pause: OnPause = lambda *_: None
-    limits: Limits | None = None
+    limits: BatchLimits | None = None
     """What is known of the link: None before it was opened first."""
 
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
@@ -97,12 +97,12 @@ class BatchSender:
         self.limits = sending.limits
         return sending
 
-    async def _known_limits(self) -> Limits:
+    async def _known_limits(self) -> BatchLimits:
         """Opens the link where it was never open. Raises LinkFailed."""
         failures = 0
         while self.limits is None:
             try:
-                self.limits = Limits(await self.link.open(), self.batch_messages)
+                self.limits = BatchLimits(await self.link.open(), self.batch_messages)
             except ConnectionError as error:
                 failures += 1
                 if failures >= self.patience.failures_max:

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shared.messaging.model import Batch, Cargo, Chunk, Limits, Message, Order, Progress, Result
+from shared.messaging.model import (
+    Batch,
+    BatchLimits,
+    Cargo,
+    Chunk,
+    Message,
+    Order,
+    Progress,
+    Result,
+)
 from shared.messaging.packing import pack, too_large
 
 SHRINK = 0.95
@@ -58,7 +67,7 @@ Outcome = Accepted | SizeExceeded | ServerBusy | Disconnected | Unreachable
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryBudget:
     """How long a sender goes on. ``failures_max`` counts failures of one batch in a row."""
 
     failures_max: int = 10
@@ -80,7 +89,7 @@ class Sending:
 
     cargo: Cargo
     order: Order
-    limits: Limits
+    limits: BatchLimits
     chunks: tuple[Chunk, ...]
     sent: int = 0
     batches: int = 0
@@ -120,7 +129,7 @@ class Sending:
         return [position for chunk in self.chunks for position in chunk.positions]
 
 
-def begin(cargo: Cargo, limits: Limits, order: Order) -> Sending:
+def begin(cargo: Cargo, limits: BatchLimits, order: Order) -> Sending:
     """The plan for everything. No message may be too large (see ``packing.too_large``)."""
     chunks = pack(range(len(cargo.parcels)), cargo, limits, order)
     return Sending(cargo, order, limits, tuple(chunks))
@@ -134,7 +143,7 @@ def opened(sending: Sending, link_bytes: int) -> Sending:
     return _planned_again(sending, replace(sending.limits, link_bytes=link_bytes))
 
 
-def advance(sending: Sending, outcome: Outcome, patience: Patience) -> Sending:
+def advance(sending: Sending, outcome: Outcome, patience: RetryBudget) -> Sending:
     """What the outcome of the first chunk changes."""
     match outcome:
         case Accepted():
@@ -155,7 +164,7 @@ def advance(sending: Sending, outcome: Outcome, patience: Patience) -> Sending:
             return replace(failed, must_open=True)
 
 
-def exhausted(sending: Sending, patience: Patience) -> bool:
+def exhausted(sending: Sending, patience: RetryBudget) -> bool:
     return sending.failures >= patience.failures_max
 
 
@@ -182,7 +191,7 @@ def _failed(sending: Sending, pause_seconds: float, reason: str) -> Sending:
     )
 
 
-def _unknown(sending: Sending, patience: Patience, reason: str) -> Sending:
+def _unknown(sending: Sending, patience: RetryBudget, reason: str) -> Sending:
     failed = _failed(sending, patience.pause(sending.failures + 1), reason)
     count = len(sending.chunks[0].positions)
     return replace(failed, resent_unknown=sending.resent_unknown + count)
@@ -209,7 +218,7 @@ def _split(sending: Sending, outcome: SizeExceeded) -> Sending:
     return _planned_again(sending, replace(limits, learned_bytes=learned_bytes))
 
 
-def _planned_again(sending: Sending, limits: Limits) -> Sending:
+def _planned_again(sending: Sending, limits: BatchLimits) -> Sending:
     waiting = sending.waiting
     if refused := set(too_large(waiting, sending.cargo, limits)):
         waiting = [position for position in waiting if position not in refused]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, time
 
-from shared.notifications.news import Kind, News, Severity
+from shared.notifications.news import News, NewsKind, Severity
 from shared.sampling.trend_rows import Trend
 from shared.sampling.verdict import LOST, Finding
 
@@ -19,7 +19,7 @@ def alarms(trends: Iterable[Trend]) -> Iterator[News]:
         what = f"values of {trend.measurement}" if of_sum else "events"
         yield News(
             news_id=f"{trend.kind}/{trend.name}/{trend.date}" + ("/sum" if of_sum else ""),
-            kind=Kind.TREND_ALARM,
+            kind=NewsKind.TREND_ALARM,
             subject=trend.name,
             time=datetime.combine(date.fromisoformat(trend.date), time(), UTC),
             headline=f"{trend.name}: {what} of {trend.date} are missing",

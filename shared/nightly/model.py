@@ -82,7 +82,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class DateRuns:
     """What is asked for a date, and its latest run."""
 
     date: date
@@ -96,7 +96,7 @@ class Ledger:
 
     dataset: str
     now: datetime
-    days: Mapping[date, Day]
+    days: Mapping[date, DateRuns]
 
     @property
     def open_runs(self) -> int:

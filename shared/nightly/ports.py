@@ -7,7 +7,6 @@ from datetime import date, datetime
 from typing import Protocol
 
 from shared.nightly.model import Demand, Job, JobStatus, Ledger, Run, Submission
-from shared.notifications.news import News
 
 
 class RunStore(Protocol):
@@ -80,11 +79,3 @@ class InputReader(Protocol):
         ...
 
     async def close(self) -> None: ...
-
-
-class Herald(Protocol):
-    """Reaches people."""
-
-    async def tell(self, news: News) -> None:
-        """Raises whatever keeps it from arriving; it is then told again."""
-        ...

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
-from shared.nightly.model import Day, Demand, JobPhase, JobStatus, Run, RunPolicy, RunState
+from shared.nightly.model import DateRuns, Demand, JobPhase, JobStatus, Run, RunPolicy, RunState
 
 ERROR_LENGTH_MAX = 2000
 SUBMIT_DELAY_MAX = timedelta(hours=1)
@@ -26,7 +26,7 @@ class Do(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RunStep:
     """What to do about a date, and why. ``attempt`` counts where a run is to start."""
 
     do: Do
@@ -34,7 +34,7 @@ class Step:
     attempt: int = 0
 
 
-def next_step(day: Day, open_runs: int, now: datetime, policy: RunPolicy) -> Step:
+def next_step(day: DateRuns, open_runs: int, now: datetime, policy: RunPolicy) -> RunStep:
     """What to do about a date.
 
     1. A run that is open is looked at; one whose submission nobody has answered is handed over
@@ -48,27 +48,31 @@ def next_step(day: Day, open_runs: int, now: datetime, policy: RunPolicy) -> Ste
     if latest and not latest.state.ended:
         return _of_open(latest, now)
     if demand is None:
-        return Step(Do.NOTHING, "nobody asks for it")
+        return RunStep(Do.NOTHING, "nobody asks for it")
     attempt = 1
     if latest and latest.data_until >= demand.data_until:
         if latest.state is RunState.SUCCEEDED:
-            return Step(Do.NOTHING, f"run {latest.number} had all data until {latest.data_until}")
+            return RunStep(
+                Do.NOTHING, f"run {latest.number} had all data until {latest.data_until}"
+            )
         attempt = latest.attempt + 1
         if attempt > policy.attempts:
-            return Step(Do.NOTHING, f"given up after {latest.attempt} attempts")
+            return RunStep(Do.NOTHING, f"given up after {latest.attempt} attempts")
     if latest and latest.retry_at and now < latest.retry_at:
-        return Step(Do.NOTHING, f"run {latest.number} {latest.state}; again at {latest.retry_at}")
+        return RunStep(
+            Do.NOTHING, f"run {latest.number} {latest.state}; again at {latest.retry_at}"
+        )
     if open_runs >= policy.parallel:
-        return Step(Do.NOTHING, f"{open_runs} other run(s) first")
-    return Step(Do.START, demand.reason, attempt)
+        return RunStep(Do.NOTHING, f"{open_runs} other run(s) first")
+    return RunStep(Do.START, demand.reason, attempt)
 
 
-def _of_open(run: Run, now: datetime) -> Step:
+def _of_open(run: Run, now: datetime) -> RunStep:
     if run.state is not RunState.SUBMITTING:
-        return Step(Do.LOOK, f"run {run.number} is {run.state}")
+        return RunStep(Do.LOOK, f"run {run.number} is {run.state}")
     if run.lease_until and now < run.lease_until:
-        return Step(Do.NOTHING, f"run {run.number} is being submitted until {run.lease_until}")
-    return Step(Do.SUBMIT_AGAIN, f"nobody answered for the submission of run {run.number}")
+        return RunStep(Do.NOTHING, f"run {run.number} is being submitted until {run.lease_until}")
+    return RunStep(Do.SUBMIT_AGAIN, f"nobody answered for the submission of run {run.number}")
 
 
 def started(

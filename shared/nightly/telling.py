@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime
 
 from shared.nightly.model import Run, RunPolicy, RunState
-from shared.notifications.news import Kind, News, Severity
+from shared.notifications.news import News, NewsKind, Severity
 
 SOURCE = "/nightly_trends"
 
@@ -16,7 +16,7 @@ def run_news(run: Run, policy: RunPolicy) -> News:
     given_up = run.state in (RunState.FAILED, RunState.LOST) and run.attempt >= policy.attempts
     return News(
         news_id=f"{run.token}/{run.state}",
-        kind=Kind.TRENDS_FAILED,
+        kind=NewsKind.TRENDS_FAILED,
         subject=run.dataset,
         time=run.changed_at,
         headline=_headline(run.dataset, run.date),
@@ -33,7 +33,7 @@ def night_news(dataset: str, day: date, text: str, now: datetime) -> News:
     """Of data that are not there, or that nobody can see."""
     return News(
         news_id=f"{dataset}/{day}",
-        kind=Kind.TRENDS_FAILED,
+        kind=NewsKind.TRENDS_FAILED,
         subject=dataset,
         time=now,
         headline=_headline(dataset, day),

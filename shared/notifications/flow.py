@@ -9,16 +9,16 @@ from datetime import datetime
 
 from shared.notifications.ports import (
     Forgotten,
-    Herald,
     Look,
-    Memories,
+    NotificationHistory,
+    NotificationStore,
+    Notifier,
     Observed,
-    Remembered,
     Source,
 )
 from shared.notifications.telling import (
     Key,
-    Patience,
+    NotificationIntervals,
     Telling,
     looks_from,
     settled_until,
@@ -34,9 +34,9 @@ SENDING_SECONDS_MAX = 120
 
 async def run(
     sources: Mapping[str, Source],
-    memories: Memories,
-    herald: Herald,
-    patience: Patience,
+    memories: NotificationStore,
+    notifier: Notifier,
+    patience: NotificationIntervals,
 ) -> int:
     """How many news were sent. A place that cannot be looked at hides no other.
 
@@ -52,7 +52,7 @@ async def run(
     tellings = _tellings(
         list(found.values()), known, patience, all_asked=len(found) == len(sources)
     )
-    told = await _all_sent(tellings, memories, herald)
+    told = await _all_sent(tellings, memories, notifier)
     for name, observed in found.items():
         until = settled_until(observed.events, known.memories, told, now)
         await _left_off(name, Look(until, looks[name].version if name in looks else None), memories)
@@ -60,7 +60,11 @@ async def run(
 
 
 def _tellings(
-    found: Sequence[Observed], known: Remembered, patience: Patience, *, all_asked: bool
+    found: Sequence[Observed],
+    known: NotificationHistory,
+    patience: NotificationIntervals,
+    *,
+    all_asked: bool,
 ) -> list[Telling]:
     now, memories = known.read_at, known.memories
     events = [news for each in found for news in each.events]
@@ -73,7 +77,7 @@ def _tellings(
     return tellings
 
 
-async def _left_off(source: str, look: Look, memories: Memories) -> None:
+async def _left_off(source: str, look: Look, memories: NotificationStore) -> None:
     """What is not remembered is looked through again: told it is once all the same."""
     try:
         await memories.looked(source, look)
@@ -91,24 +95,26 @@ async def _looked(name: str, source: Source, since: datetime, now: datetime) -> 
         return None
 
 
-async def _all_sent(tellings: Iterable[Telling], memories: Memories, herald: Herald) -> set[Key]:
+async def _all_sent(
+    tellings: Iterable[Telling], memories: NotificationStore, notifier: Notifier
+) -> set[Key]:
     """The keys of what was sent. Where nobody answers in time the rest waits for the next look:
     the host ends, and starts anew, what takes too long, and everything else with it."""
     sent: set[Key] = set()
     try:
         async with asyncio.timeout(SENDING_SECONDS_MAX):
             for telling in tellings:
-                if await _sent(telling, memories, herald):
+                if await _sent(telling, memories, notifier):
                     sent.add(telling.key)
     except TimeoutError:
         log.warning("[notifications_wait] not sent within %s s", SENDING_SECONDS_MAX)
     return sent
 
 
-async def _sent(telling: Telling, memories: Memories, herald: Herald) -> bool:
+async def _sent(telling: Telling, memories: NotificationStore, notifier: Notifier) -> bool:
     """Sent first, remembered then: who dies in between sends the same news again."""
     try:
-        await herald.tell(telling.news)
+        await notifier.tell(telling.news)
         await memories.remember(telling)
     except Forgotten:
         log.info("[notified_twice] %s: somebody else told of it too", telling.news.subject)

@@ -24,7 +24,7 @@ CONTENT_TYPES: Mapping[Style, str] = {
 }
 
 
-class Kind(StrEnum):
+class NewsKind(StrEnum):
     """What happened; what lasts is told of again as ``….over``."""
 
     SCALED = "scaled"

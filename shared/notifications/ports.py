@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from shared.notifications.news import News
-from shared.notifications.telling import Key, Memory, Telling
+from shared.notifications.telling import Key, NotificationRecord, Telling
 
 
 class NotSent(Exception):
@@ -26,19 +26,19 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class NotificationHistory:
     """What was told of every kind and subject, and how far each source was looked through, at the
     store's time."""
 
-    memories: Mapping[Key, Memory]
+    memories: Mapping[Key, NotificationRecord]
     read_at: datetime
     looks: Mapping[str, Look] = field(default_factory=lambda: MappingProxyType({}))
 
 
-class Memories(Protocol):
+class NotificationStore(Protocol):
     """Remembers what was told."""
 
-    async def read(self) -> Remembered: ...
+    async def read(self) -> NotificationHistory: ...
 
     async def remember(self, telling: Telling) -> None:
         """Write the memory over the version that was read. Raises Forgotten where it is another."""
@@ -58,7 +58,7 @@ class Forgotten(Exception):
     """Somebody else told of it meanwhile."""
 
 
-class Herald(Protocol):
+class Notifier(Protocol):
     """Reaches people."""
 
     async def tell(self, news: News) -> None:

@@ -17,7 +17,7 @@ SEEN_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class NotificationIntervals:
     """At most one message of a kind and subject within ``quiet``; what lasts is told again after
     ``repeat``."""
 
@@ -31,7 +31,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class NotificationRecord:
     """What was told of one kind and subject. ``version`` is the mark of its row."""
 
     seen: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Memory:
 
 Key = tuple[str, str]
 """Kind and subject."""
-NEVER = Memory()
+NEVER = NotificationRecord()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,14 @@ class Telling:
 
     key: Key
     news: News
-    memory: Memory
+    memory: NotificationRecord
 
 
 def tell_events(
-    found: Iterable[News], known: Mapping[Key, Memory], now: datetime, patience: Patience
+    found: Iterable[News],
+    known: Mapping[Key, NotificationRecord],
+    now: datetime,
+    patience: NotificationIntervals,
 ) -> list[Telling]:
     """Events: at once, or together when the quiet time is over."""
     by_key: dict[Key, list[News]] = defaultdict(list)
@@ -70,7 +73,7 @@ def tell_events(
     return [_told(key, new, known.get(key, NEVER), now) for key, new in by_key.items()]
 
 
-def _is_new(news: News, memory: Memory) -> bool:
+def _is_new(news: News, memory: NotificationRecord) -> bool:
     """By its id, as long as none was forgotten; else by its time as well."""
     if memory.seen_until is None or news.time > memory.seen_until:
         return True
@@ -78,11 +81,11 @@ def _is_new(news: News, memory: Memory) -> bool:
     return known and _short(news) not in memory.seen
 
 
-def _may_speak(memory: Memory, now: datetime, pause: timedelta) -> bool:
+def _may_speak(memory: NotificationRecord, now: datetime, pause: timedelta) -> bool:
     return memory.sent_at is None or now >= memory.sent_at + pause
 
 
-def _told(key: Key, new: Sequence[News], memory: Memory, now: datetime) -> Telling:
+def _told(key: Key, new: Sequence[News], memory: NotificationRecord, now: datetime) -> Telling:
     newest = max(new, key=lambda news: news.time)
     more = f" ({len(new) - 1} more of this kind)" if len(new) > 1 else ""
     told = replace(newest, text=f"{newest.text}{more}", data={**newest.data, "count": len(new)})
@@ -96,7 +99,10 @@ def _short(news: News) -> str:
 
 
 def tell_conditions(
-    lasting: Iterable[News], known: Mapping[Key, Memory], now: datetime, patience: Patience
+    lasting: Iterable[News],
+    known: Mapping[Key, NotificationRecord],
+    now: datetime,
+    patience: NotificationIntervals,
 ) -> list[Telling]:
     """Conditions: when they begin, and again after a while; one that comes and goes is told of no
     more often than the quiet time allows.
@@ -116,9 +122,9 @@ def tell_conditions(
 
 def tell_ended(
     lasting: Iterable[News],
-    known: Mapping[Key, Memory],
+    known: Mapping[Key, NotificationRecord],
     now: datetime,
-    patience: Patience,
+    patience: NotificationIntervals,
     unasked: Sequence[str] = (),
 ) -> list[Telling]:
     """Conditions that were told and are not among ``lasting`` any more, where all were asked."""
@@ -133,7 +139,9 @@ def tell_ended(
     ]
 
 
-def looks_from(looked_until: datetime | None, now: datetime, patience: Patience) -> datetime:
+def looks_from(
+    looked_until: datetime | None, now: datetime, patience: NotificationIntervals
+) -> datetime:
     """From when on a source is looked through: what is new since the last look, and what may have
     been written late, but no further back than events are told.
 
@@ -145,7 +153,10 @@ def looks_from(looked_until: datetime | None, now: datetime, patience: Patience)
 
 
 def settled_until(
-    events: Iterable[News], known: Mapping[Key, Memory], told: Collection[Key], now: datetime
+    events: Iterable[News],
+    known: Mapping[Key, NotificationRecord],
+    told: Collection[Key],
+    now: datetime,
 ) -> datetime:
     """Now, or the time of the first event that is still to be told: it was held back by the quiet
     time, or could not be sent, and must be found again."""
@@ -161,7 +172,7 @@ def _by_key(lasting: Iterable[News]) -> dict[Key, News]:
     return {(news.kind, news.subject): news for news in lasting}
 
 
-def _over(key: Key, memory: Memory, now: datetime) -> Telling:
+def _over(key: Key, memory: NotificationRecord, now: datetime) -> Telling:
     assert memory.lasting_since is not None
     kind, subject = key
     minutes = (now - memory.lasting_since).total_seconds() / 60

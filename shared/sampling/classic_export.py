@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from shared.sampling import fields as f
-from shared.sampling.model import Ignored, Kind, Record
+from shared.sampling.model import Ignored, Record, RecordKind
 from shared.sampling.natural_key import natural_key
 from shared.sampling.weights import weigh
 
 KINDS = {
-    "event": Kind.EVENT,
-    "request": Kind.REQUEST,
-    "remoteDependency": Kind.DEPENDENCY,
-    "message": Kind.TRACE,
+    "event": RecordKind.EVENT,
+    "request": RecordKind.REQUEST,
+    "remoteDependency": RecordKind.DEPENDENCY,
+    "message": RecordKind.TRACE,
 }
 OTHER_PAYLOADS = frozenset(
     {"availability", "basicException", "clientPerformance", "metric", "performanceCounter", "view"}

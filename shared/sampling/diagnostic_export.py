@@ -7,16 +7,16 @@ reference, with ``time`` for TimeGenerated. The stream to an Event Hub has the s
 from __future__ import annotations
 
 from shared.sampling import fields as f
-from shared.sampling.model import Ignored, Kind, Record
+from shared.sampling.model import Ignored, Record, RecordKind
 from shared.sampling.natural_key import natural_key
 from shared.sampling.weights import weigh
 
 KINDS = {
-    "AppEvents": Kind.EVENT,
-    "AppRequests": Kind.REQUEST,
-    "AppDependencies": Kind.DEPENDENCY,
-    "AppTraces": Kind.TRACE,
-    "AppMetrics": Kind.METRIC,
+    "AppEvents": RecordKind.EVENT,
+    "AppRequests": RecordKind.REQUEST,
+    "AppDependencies": RecordKind.DEPENDENCY,
+    "AppTraces": RecordKind.TRACE,
+    "AppMetrics": RecordKind.METRIC,
 }
 OTHER_TABLES = frozenset(
     {
@@ -78,11 +78,11 @@ def read_diagnostic(line: f.Fields) -> Record | Ignored:
     )
 
 
-def _name(kind: Kind, line: f.Fields, properties: f.Fields) -> str:
+def _name(kind: RecordKind, line: f.Fields, properties: f.Fields) -> str:
     """A trace has no name: its template groups what the filled-in message would scatter."""
-    if kind is not Kind.TRACE:
+    if kind is not RecordKind.TRACE:
         name = f.text(line, "Name")
-        if kind is Kind.EVENT and not name:
+        if kind is RecordKind.EVENT and not name:
             raise f.BadField("Name", "the event's name", name)
         return name
     templates = [f.text(properties, name) for name in TEMPLATES]

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class RecordKind(StrEnum):
     """Which table of Application Insights a record belongs to."""
 
     EVENT = "event"
@@ -52,7 +52,7 @@ class Record:
     ``key`` is equal for two copies of the same record: exports repeat records, and number none.
     """
 
-    kind: Kind
+    kind: RecordKind
     time: datetime
     name: str
     weight: Weight

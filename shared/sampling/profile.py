@@ -56,7 +56,7 @@ class HourCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class UsualWeek:
     """Items per minute for each hour of the week, Monday 0:00 first, and how each was found.
 
     An hour that no week supports is None: it is missing, not zero.
@@ -84,7 +84,7 @@ class Absent:
 
 def week_profile(
     counts: Iterable[HourCount], until: datetime, time_zone: str = "UTC", weeks: int = WEEKS
-) -> Profile | Absent:
+) -> UsualWeek | Absent:
     """The profile of the weeks before ``until``; absent where half of the hours are not known.
 
     Raises ZoneInfoNotFoundError for a time zone that this machine does not know.
@@ -106,7 +106,7 @@ def week_profile(
         for hour in range(HOURS)
     ]
     values, how = zip(*cells, strict=True)
-    return Profile(values, time_zone, how, supported)
+    return UsualWeek(values, time_zone, how, supported)
 
 
 @dataclass(slots=True)

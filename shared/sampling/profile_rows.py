@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shared.sampling.profile import Absent, Profile
+from shared.sampling.profile import Absent, UsualWeek
 
 ROW_KEY = "profile"
 DIGITS = 6
 
 
-def profile_row(resource_name: str, profile: Profile | Absent) -> dict[str, Any]:
+def profile_row(resource_name: str, profile: UsualWeek | Absent) -> dict[str, Any]:
     """Of the table of scaling state: one row a scaled resource. A missing hour is null."""
     row = {"PartitionKey": resource_name, "RowKey": ROW_KEY, "time_zone": profile.time_zone}
     if isinstance(profile, Absent):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from shared.notifications.news import STYLES, Kind, Style
+from shared.notifications.news import STYLES, NewsKind, Style
 
 if TYPE_CHECKING:
     from shared.settings.reader import Reader
@@ -69,6 +69,6 @@ def _style(reader: Reader, key: str) -> Style:
 def _kinds(reader: Reader, key: str) -> frozenset[str]:
     """Empty: all of them."""
     asked = {part.strip() for part in reader.text(key).split(",") if part.strip()}
-    for kind in sorted(asked - set(Kind)):
-        reader.problems.append(f"{key}: {kind!r} is none of {', '.join(Kind)}")
-    return frozenset(asked or Kind)
+    for kind in sorted(asked - set(NewsKind)):
+        reader.problems.append(f"{key}: {kind!r} is none of {', '.join(NewsKind)}")
+    return frozenset(asked or NewsKind)

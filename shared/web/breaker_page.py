@@ -7,8 +7,8 @@ from dataclasses import asdict
 from html import escape
 from typing import Any
 
-from shared.ingestion.breaker.breaker import Mode
-from shared.ingestion.breaker.view import View
+from shared.ingestion.breaker.breaker import BreakerMode
+from shared.ingestion.breaker.view import BreakerView
 from shared.notifications.news import stamp
 from shared.web.exchange import GUARDED
 
@@ -33,7 +33,7 @@ def said(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
-def view_page(view: View, token: str) -> str:
+def view_page(view: BreakerView, token: str) -> str:
     """The page that a link opens; it has a button where there is something to close."""
     breaker = view.breaker
     facts = {
@@ -60,7 +60,7 @@ def view_page(view: View, token: str) -> str:
     )
 
 
-def view_json(view: View, approval_url: str = "") -> dict[str, Any]:
+def view_json(view: BreakerView, approval_url: str = "") -> dict[str, Any]:
     breaker = view.breaker
     return {
         "breaker": view.name,
@@ -76,8 +76,8 @@ def view_json(view: View, approval_url: str = "") -> dict[str, Any]:
     }
 
 
-def _button(view: View, token: str) -> str:
-    if view.breaker.mode is Mode.CLOSED:
+def _button(view: BreakerView, token: str) -> str:
+    if view.breaker.mode is BreakerMode.CLOSED:
         return said("Nothing is to be done: events flow.")
     action = f"{escape(view.name, quote=True)}/close"
     hidden = f'<input type="hidden" name="token" value="{escape(token, quote=True)}">'

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
 
-from shared.ingestion.dead_letters.find import Wanted, find, older_than, read
+from shared.ingestion.dead_letters.find import DeadLetterQuery, find, older_than, read
 from shared.ingestion.dead_letters.ports import DeadLetterStore, StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Done, Redriver, purge
 from shared.ingestion.errors import (
@@ -35,7 +35,7 @@ class Store(IngestionStore, DeadLetterStore, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class DeadLetterService:
     """Serves people at the dead letters. ``sent`` sends what redriving left in an outbox."""
 
     store: Store
@@ -44,54 +44,60 @@ class Desk:
     sent: Callable[[Sequence[StoredDeadLetter]], Awaitable[None]]
 
 
-async def listing(asked: Request, desk: Desk) -> Reply:
+async def listing(asked: Request, dead_letter_service: DeadLetterService) -> Reply:
     """So many of them; ``?partition=&kind=&limit=&after=``."""
 
     async def answer() -> Any:
         limit = _number(asked.query.get("limit", "100"), "limit", LIST_MAX)
         after = asked.query.get("after")
         start = _number(after, "after") if after else None
-        return view.listed(await find(desk.store, _wanted(asked), limit, start), limit)
+        return view.listed(
+            await find(dead_letter_service.store, _wanted(asked), limit, start), limit
+        )
 
     return await _answered(answer)
 
 
-async def show(asked: Request, desk: Desk) -> Reply:
+async def show(asked: Request, dead_letter_service: DeadLetterService) -> Reply:
     """One, with its error and body."""
 
     async def answer() -> Any:
-        return view.whole(*await read(desk.store, desk.hub, _one(asked)))
+        return view.whole(
+            *await read(dead_letter_service.store, dead_letter_service.hub, _one(asked))
+        )
 
     return await _answered(answer)
 
 
-async def redrive(asked: Request, desk: Desk) -> Reply:
+async def redrive(asked: Request, dead_letter_service: DeadLetterService) -> Reply:
     """One into the pipeline again, exactly once."""
 
     async def answer() -> Any:
-        letters = await find(desk.store, _one(asked), TAKEN_UP_MAX)
+        letters = await find(dead_letter_service.store, _one(asked), TAKEN_UP_MAX)
         if not letters:
             raise NotThere("no dead letter of this number")
-        outcome = await desk.redriver.run(letters)
-        await desk.sent(outcome.done)
+        outcome = await dead_letter_service.redriver.run(letters)
+        await dead_letter_service.sent(outcome.done)
         return view.done(outcome)
 
     return await _answered(answer)
 
 
-async def purging(asked: Request, desk: Desk) -> Reply:
+async def purging(asked: Request, dead_letter_service: DeadLetterService) -> Reply:
     """Give up what failed so many days ago: ``{"older_than_days": 30}``, a hundred at a time."""
 
     async def answer() -> Any:
         days = _days(asked)
-        letters = await _older(desk.store, _wanted(asked), timedelta(days=days))
-        outcome = await purge(desk.store, letters) if letters else Done()
+        letters = await _older(dead_letter_service.store, _wanted(asked), timedelta(days=days))
+        outcome = await purge(dead_letter_service.store, letters) if letters else Done()
         return {**view.done(outcome), "more": len(letters) == TAKEN_UP_MAX}
 
     return await _answered(answer)
 
 
-async def _older(store: Store, wanted: Wanted, age: timedelta) -> Sequence[StoredDeadLetter]:
+async def _older(
+    store: Store, wanted: DeadLetterQuery, age: timedelta
+) -> Sequence[StoredDeadLetter]:
     streams = await store.streams()
     if not streams:
         return ()
@@ -112,12 +118,12 @@ async def _answered(answer: Callable[[], Awaitable[Any]]) -> Reply:
         return shown({"error": f"{type(error).__name__}: {error}"}, 500)
 
 
-def _wanted(asked: Request) -> Wanted:
+def _wanted(asked: Request) -> DeadLetterQuery:
     kind = asked.query.get("kind")
     if kind and kind not in set(FailureKind):
         raise Refused(400, f"kind: one of {', '.join(FailureKind)} is needed")
     query = asked.query
-    return Wanted(
+    return DeadLetterQuery(
         hub=query.get("hub"),
         consumer_group=query.get("group"),
         partition_id=query.get("partition"),
@@ -125,7 +131,7 @@ def _wanted(asked: Request) -> Wanted:
     )
 
 
-def _one(asked: Request) -> Wanted:
+def _one(asked: Request) -> DeadLetterQuery:
     number = _number(asked.route.get("sequence", ""), "sequence")
     return replace(_wanted(asked), partition_id=asked.route.get("partition"), sequence=number)
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, Stream
 from shared.notifications.news import stamp
 from shared.sampling.trend_rows import UNREADABLE, Trend
@@ -22,11 +22,11 @@ def breaker(name: str, found: Breaker, link: str) -> Shown:
     return {
         "name": name,
         "mode": found.mode.value.replace("_", " "),
-        "closed": found.mode is Mode.CLOSED,
+        "closed": found.mode is BreakerMode.CLOSED,
         "since": stamp(found.changed_at) if found.epoch else None,
         "reason": found.reason,
         "retry_at": stamp(found.retry_at) if found.retry_at else None,
-        "link": "" if found.mode is Mode.CLOSED else link,
+        "link": "" if found.mode is BreakerMode.CLOSED else link,
     }
 
 

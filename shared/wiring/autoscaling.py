@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
-from shared.adapters.azure.late_lines import Line, lines
+from shared.adapters.azure.late_lines import LogLine, lines
 from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.policy import Resource
 from shared.datasets.periods import Period
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shared.datasets.flows.check_queues import CheckOnce
     from shared.datasets.ports import ClaimStore, Recompute
     from shared.messaging.send import BatchSender
-    from shared.notifications.ports import Herald, Memories
+    from shared.notifications.ports import NotificationStore, Notifier
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def warnings() -> tuple[str, ...]:
 def warn() -> None:
     """The same into the log."""
     for warning in warnings():
-        lines.write(Line(log, logging.WARNING, "setting_unknown", warning))
+        lines.write(LogLine(log, logging.WARNING, "setting_unknown", warning))
 
 
 @cache
@@ -102,23 +102,23 @@ def reader() -> MetricReader:
 
 
 @cache
-def herald() -> Herald:
+def notifier() -> Notifier:
     """The log, and the webhook where one is set, of the kinds of news that are asked for."""
     from shared.adapters.azure.retry import JitteredRetrying  # noqa: PLC0415
-    from shared.adapters.webhook.webhook import LogHerald, Webhook  # noqa: PLC0415  heavy to import
+    from shared.adapters.webhook.webhook import LogNotifier, Webhook  # noqa: PLC0415  heavy to import
 
     found = settings().notifications
     if not found.webhook_url:
-        return LogHerald()
+        return LogNotifier()
     webhook = Webhook(found.webhook_url, found.webhook_style, JitteredRetrying())
-    return LogHerald(webhook, found.kinds)
+    return LogNotifier(webhook, found.kinds)
 
 
 @cache
-def memories() -> Memories:
-    from shared.adapters.tables.notifications import TableMemories  # noqa: PLC0415  heavy
+def notification_store() -> NotificationStore:
+    from shared.adapters.tables.notifications import TableNotificationStore  # noqa: PLC0415  heavy
 
-    return TableMemories(settings().storage("AzureWebJobsStorage"))
+    return TableNotificationStore(settings().storage("AzureWebJobsStorage"))
 
 
 def periods() -> Sequence[Period]:
@@ -180,7 +180,7 @@ async def close() -> None:
     if processing_sender.cache_info().currsize:
         await processing_sender().link.close()
     processing_sender.cache_clear()
-    herald.cache_clear()
+    notifier.cache_clear()
     measuring.cache_clear()
     for end in before_closing:
         await end()
@@ -191,7 +191,7 @@ async def close() -> None:
         store,
         queue_check,
         claims,
-        memories,
+        notification_store,
     ):
         if adapter.cache_info().currsize:
             await adapter().close()

@@ -18,20 +18,20 @@ from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.metric_handler import MetricHandler
-from shared.ingestion.decoding.readings import Interests, Wanted
+from shared.ingestion.decoding.readings import Interests, WantedMetric
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.ingest import BEAT_SECONDS, Line
+from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.events.retain import Keeper
+from shared.ingestion.events.retain import EffectRetention
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.lanes import every, side_by_side
 from shared.ingestion.model import Stream
-from shared.ingestion.operating.breaker import Attendant
+from shared.ingestion.operating.breaker import BreakerOperator
 from shared.settings.connections import EventHubConnection
 from shared.settings.ingestion import BreakerSettings, IngestionSettings
 from shared.values.redaction import redacting_call
-from shared.web.dead_letters_http import Desk
+from shared.web.dead_letters_http import DeadLetterService
 from shared.wiring import autoscaling as wiring
 from shared.wiring import checks as wiring_checks
 from shared.wiring import ingestion_state as state
@@ -71,10 +71,10 @@ def stream(partition_id: str) -> Stream:
 
 
 @cache
-def line(partition_id: str) -> Line:
+def pipeline(partition_id: str) -> PartitionPipeline:
     """All that a batch of this partition passes through. It remembers what it wrote last."""
     of = stream(partition_id)
-    whole = line_of(of, Writer(instance()), handler(of))
+    whole = pipeline_of(of, Writer(instance()), handler(of))
     return replace(whole, seconds_max=BATCH_SECONDS_MAX)
 
 
@@ -91,7 +91,7 @@ def interests() -> Interests:
     return interests_of(wiring.resources().values())
 
 
-def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
+def pipeline_of(of: Stream, writer: Writer, handle: Handler) -> PartitionPipeline:
     consumer = Consumer(
         stream=of,
         writer=writer,
@@ -103,7 +103,7 @@ def line_of(of: Stream, writer: Writer, handle: Handler) -> Line:
         new_txid=partial(token_hex, 16),
         outages=wiring_checks.outages(wiring.settings()),
     )
-    return Line(consumer, guard(), sender(), time.monotonic, every(BEAT_SECONDS))
+    return PartitionPipeline(consumer, guard(), sender(), time.monotonic, every(BEAT_SECONDS))
 
 
 def _measured(found: IngestionStore) -> IngestionStore:
@@ -117,14 +117,14 @@ def _measured(found: IngestionStore) -> IngestionStore:
 def interests_of(resources: Iterable[Resource]) -> Interests:
     """What scaling_rules.py asks events for."""
     pushed: set[tuple[str, str]] = set()
-    monitored: dict[tuple[str, str], tuple[Wanted, ...]] = {}
+    monitored: dict[tuple[str, str], tuple[WantedMetric, ...]] = {}
     for resource in resources:
         for name, source in resource.metrics.items():
             if isinstance(source, HubMetric):
                 pushed.add((resource.name, name))
             elif isinstance(source, AzureMonitorMetric):
                 at = key(source.resource_id, source.metric)
-                wanted = Wanted(resource.name, name, source.aggregation, source.time_grain)
+                wanted = WantedMetric(resource.name, name, source.aggregation, source.time_grain)
                 monitored[at] = (*monitored.get(at, ()), wanted)
     return Interests(frozenset(pushed), monitored)
 
@@ -173,9 +173,9 @@ def redriver() -> Redriver:
     return Redriver(state.store(), hub(), handler_of, retry(), outages)
 
 
-def desk() -> Desk:
+def dead_letter_service() -> DeadLetterService:
     """Who serves people at the dead letters."""
-    return Desk(state.store(), hub(), redriver(), send_redriven)
+    return DeadLetterService(state.store(), hub(), redriver(), send_redriven)
 
 
 async def send_redriven(letters: Sequence[StoredDeadLetter]) -> None:
@@ -199,9 +199,11 @@ def tail_watch() -> TailWatch:
 
 
 @cache
-def keeper() -> Keeper:
+def effect_retention() -> EffectRetention:
     """Who removes what handlers kept for long enough."""
-    return Keeper(state.store(), state.retention(), settings().effects_kept, time.monotonic)
+    return EffectRetention(
+        state.store(), state.retention(), settings().effects_kept, time.monotonic
+    )
 
 
 @cache
@@ -213,10 +215,10 @@ def guard() -> BreakerGuard:
 
 
 @cache
-def attendant() -> Attendant:
+def breaker_operator() -> BreakerOperator:
     """Who serves people at the breaker."""
     found = settings().breaker
-    return Attendant(
+    return BreakerOperator(
         name=state.BREAKER,
         breakers=state.breaker_store(),
         store=state.store(),
@@ -232,9 +234,9 @@ def attendant() -> Attendant:
 
 @cache
 def announcer() -> Announcer:
-    from shared.adapters.webhook.announcer import HeraldAnnouncer  # noqa: PLC0415  heavy
+    from shared.adapters.webhook.announcer import NotifierAnnouncer  # noqa: PLC0415  heavy
 
-    announcer = HeraldAnnouncer(wiring.herald(), state.BREAKER, attendant().link_of)
+    announcer = NotifierAnnouncer(wiring.notifier(), state.BREAKER, breaker_operator().link_of)
     if not settings().breaker.disables_app:
         return announcer
     from shared.adapters.arm.consumption_switch import SwitchingAnnouncer  # noqa: PLC0415  heavy
@@ -286,15 +288,15 @@ async def close() -> None:
         if adapter.cache_info().currsize:
             await adapter().close()
     for cached in (
-        line,
+        pipeline,
         instance,
         retry,
         hub,
         sender,
         tail_watch,
-        keeper,
+        effect_retention,
         guard,
-        attendant,
+        breaker_operator,
         announcer,
         switch,
     ):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from shared.nightly import jobs
-from shared.nightly.flows.settle import Settler
+from shared.nightly.flows.settle import RunManager
 from shared.nightly.model import Run, RunPolicy
 from shared.settings import SettingsError
 from shared.settings.nightly import LOCAL_FOLDER, NightlySettings
@@ -40,13 +40,15 @@ def recompute() -> Recompute:
 def _recompute() -> Recompute:
     from shared.adapters.spark.recompute import AskingRecompute  # noqa: PLC0415
 
-    return AskingRecompute(settings().datasets, settler(), inputs(), wiring.recompute())
+    return AskingRecompute(settings().datasets, run_manager(), inputs(), wiring.recompute())
 
 
 @cache
-def settler() -> Settler:
+def run_manager() -> RunManager:
     """Makes it so."""
-    return Settler(store(), submitter(), wiring.herald(), policy(settings()), _job, jobs.new_token)
+    return RunManager(
+        store(), submitter(), wiring.notifier(), policy(settings()), _job, jobs.new_token
+    )
 
 
 @cache
@@ -140,7 +142,7 @@ async def close() -> None:
     for adapter in (store, inputs, submitter):
         if adapter.cache_info().currsize:
             await adapter().close()
-    for cached in (_recompute, settler, store, inputs, submitter):
+    for cached in (_recompute, run_manager, store, inputs, submitter):
         cached.cache_clear()
 
 

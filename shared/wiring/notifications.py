@@ -12,7 +12,7 @@ from shared.ingestion.operating import notices as failed_events
 from shared.nightly.alarms import alarms
 from shared.notifications import flow
 from shared.notifications.ports import Observed, Source
-from shared.notifications.telling import Patience
+from shared.notifications.telling import NotificationIntervals
 from shared.sampling.verdict import LOST
 from shared.wiring import autoscaling as wiring
 from shared.wiring import ingestion_state as state
@@ -23,8 +23,8 @@ TREND_DAYS = timedelta(days=7)
 async def notify() -> int:
     """Tell what is new; answers how many news were sent."""
     found = wiring.settings().notifications
-    patience = Patience(found.quiet, found.repeat)
-    return await flow.run(sources(), wiring.memories(), wiring.herald(), patience)
+    patience = NotificationIntervals(found.quiet, found.repeat)
+    return await flow.run(sources(), wiring.notification_store(), wiring.notifier(), patience)
 
 
 def sources() -> Mapping[str, Source]:

@@ -13,7 +13,7 @@ from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.ingestion.errors import StreamRecreated
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.ingest import Line
+from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.model import Event
 from shared.ingestion.ownership.balance import Balancer
 from shared.ingestion.ownership.balancing import BalancingTimes, Ownership
@@ -35,7 +35,7 @@ class Runner:
 
     def __init__(self, tail_seconds: float = TAIL_SECONDS) -> None:
         self._tail_seconds = tail_seconds
-        self._lines: dict[str, tuple[int, Line]] = {}
+        self._lines: dict[str, tuple[int, PartitionPipeline]] = {}
         self.name = processor_name()
         settings, hub = wiring_ingestion.settings(), wiring_ingestion.connection()
         self._cycle_seconds = settings.balancing.cycle_seconds
@@ -95,14 +95,14 @@ class Runner:
             await ingest.run(events, line)
         else:
             await ingest.drain(line)
-        await wiring_ingestion.keeper().run()
+        await wiring_ingestion.effect_retention().run()
 
-    def _line(self, lease: Ownership) -> Line:
+    def _line(self, lease: Ownership) -> PartitionPipeline:
         epoch, line = self._lines.get(lease.partition_id, (None, None))
         if line is None or epoch != lease.epoch:
             stream = wiring_ingestion.stream(lease.partition_id)
             writer = Writer(self.name, lease.epoch)
-            line = wiring_ingestion.line_of(stream, writer, wiring_ingestion.handler(stream))
+            line = wiring_ingestion.pipeline_of(stream, writer, wiring_ingestion.handler(stream))
             self._lines[lease.partition_id] = lease.epoch, line
         return line
 

@@ -30,11 +30,11 @@ def board() -> Board:
 
 
 async def _breakers() -> list[dict[str, Any]]:
-    attendant = wiring_ingestion.attendant()
-    seen = await attendant.breakers.load()
+    breaker_operator = wiring_ingestion.breaker_operator()
+    seen = await breaker_operator.breakers.load()
     here = (seen.breaker, seen.read_at)
-    link = attendant.link(*here) or attendant.path(*here)
-    return [panels.breaker(attendant.name, seen.breaker, link)]
+    link = breaker_operator.link(*here) or breaker_operator.path(*here)
+    return [panels.breaker(breaker_operator.name, seen.breaker, link)]
 
 
 async def _dead_letters() -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from shared.sampling.profile import WEEKS, Absent, HourCount, Profile, week_profile
+from shared.sampling.profile import WEEKS, Absent, HourCount, UsualWeek, week_profile
 from shared.sampling.profile_rows import profile_row
 from shared.sampling.trend_rows import Trend, trend_row
 from spark_jobs.engine import Totals
@@ -54,7 +54,7 @@ def write_trends(service: TableServiceClient, trends: Iterable[Trend]) -> int:
 
 
 def write_profile(
-    service: TableServiceClient, resource_name: str, profile: Profile | Absent
+    service: TableServiceClient, resource_name: str, profile: UsualWeek | Absent
 ) -> None:
     """Raises BadOutput."""
     _write(service, SCALING, [profile_row(resource_name, profile)])
@@ -62,7 +62,7 @@ def write_profile(
 
 def usual_week(
     totals: Totals, event: str, complete: Collection[str], time_zone: str
-) -> Profile | Absent:
+) -> UsualWeek | Absent:
     """Of an event, all its kinds and dimensions together, in the last weeks.
 
     From the event's first hour on, an hour without records had none, if its date is complete and
@@ -84,7 +84,7 @@ def usual_week(
         if _within(dates, start := UNIX_START + timedelta(hours=number), zone)
     ]
     found = week_profile(counts, end, time_zone)
-    if isinstance(found, Profile):
+    if isinstance(found, UsualWeek):
         return found
     seen = (UNIX_START + timedelta(hours=min(hours))).astimezone(zone).date()
     return Absent(time_zone, f"{event} is known since {seen}: {found.reason}")

@@ -11,7 +11,7 @@ from shared.sampling.comparison import Day
 from shared.sampling.daily import DOUBTFUL_MAX, day_of
 from shared.sampling.estimates import Figures
 from shared.sampling.measured import judge_measured, together
-from shared.sampling.model import Kind
+from shared.sampling.model import RecordKind
 from shared.sampling.trend_rows import Trend
 from shared.sampling.verdict import Finding, Verdict, judge_all
 from spark_jobs.engine import BlobDate
@@ -54,7 +54,7 @@ def trends_of(days: Days, known: Known) -> list[Trend]:
         by_series.setdefault(series, {})[day] = sums
     complete = complete_dates(known)
     known = replace(known, controls={**automatic_controls(days, complete), **known.controls})
-    events = [series for series in by_series if series.kind != Kind.METRIC]
+    events = [series for series in by_series if series.kind != RecordKind.METRIC]
     order = sorted(events, key=lambda s: (s.event, s.kind, s.dims))
     return [
         trend
@@ -67,7 +67,7 @@ def automatic_controls(days: Days, complete: Collection[str]) -> Mapping[str, Co
     """Metrics are aggregated before sampling: that of an event's own name, else of all requests."""
     found: dict[str, dict[str, float]] = {}
     for (day, series), sums in days.items():
-        if series.kind == Kind.METRIC and day in complete:
+        if series.kind == RecordKind.METRIC and day in complete:
             of_metric = found.setdefault(series.event, {})
             of_metric[day] = of_metric.get(day, 0.0) + sums.weight_sum
     return {**({"": found[ALL_REQUESTS]} if ALL_REQUESTS in found else {}), **found}

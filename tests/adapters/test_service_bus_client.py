@@ -12,11 +12,11 @@ from azure.servicebus import exceptions as client
 from shared.adapters.service_bus.loading import CarefulLoader
 from shared.adapters.service_bus.outcome import not_opened, outcome_of
 from shared.messaging.errors import LinkFailed
-from shared.messaging.model import Batch, Limits, Message, Order, Parcel
+from shared.messaging.model import Batch, BatchLimits, Message, Order, Parcel
 from shared.messaging.packing import cargo_of
 from shared.messaging.sending import (
     Disconnected,
-    Patience,
+    RetryBudget,
     ServerBusy,
     SizeExceeded,
     advance,
@@ -84,8 +84,8 @@ def test_a_client_that_encodes_larger_than_foretold_says_by_how_much() -> None:
     told = loader.fill(ServiceBusMessageBatch(4096), batch_of(parcels))
     assert told == SizeExceeded(header_bytes=20)
     assert loader.fill(ServiceBusMessageBatch(4096), batch_of(parcels[:8])) is None
-    sending = begin(cargo_of(parcels), Limits(4096), Order.KEPT)
-    wiser = advance(sending, told, Patience())
+    sending = begin(cargo_of(parcels), BatchLimits(4096), Order.KEPT)
+    wiser = advance(sending, told, RetryBudget())
     for chunk in wiser.chunks:
         chosen = [parcels[position] for position in chunk.positions]
         assert loader.fill(ServiceBusMessageBatch(4096), batch_of(chosen)) is None

@@ -37,7 +37,7 @@ from shared.adapters.sql.schema import UtcTime, effects, metadata, outbox
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.errors import StoreUnavailable
-from shared.ingestion.ownership.balancing import Claim
+from shared.ingestion.ownership.balancing import OwnershipClaim
 from tests.contract.ingestion import commit, effect, gap, letter, new_stream
 
 MODULES = (
@@ -140,8 +140,8 @@ async def spoken() -> Spoken:
     await store.gaps(stream, 1, 10)
     await store.streams()
     owners = SqlOwnershipStore(sql, "ns", "hub", "$Default")
-    mine = await owners.write(Claim("0", "a", 1, None, "free"))
-    await owners.write(Claim("0", "a", 1, mine.version, "renewed"))
+    mine = await owners.write(OwnershipClaim("0", "a", 1, None, "free"))
+    await owners.write(OwnershipClaim("0", "a", 1, mine.version, "renewed"))
     await owners.owners()
     breakers = SqlBreakerStore(sql, "hub")
     seen = await breakers.replace(await breakers.load(), Breaker())

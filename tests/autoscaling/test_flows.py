@@ -36,8 +36,8 @@ from shared.autoscaling.messages import encode_action, encode_metric
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
-from shared.notifications.news import Kind
-from shared.notifications.telling import Patience
+from shared.notifications.news import NewsKind
+from shared.notifications.telling import NotificationIntervals
 from tests.builders import NOW, SOURCE, TIMING, metric, resource
 
 
@@ -501,9 +501,9 @@ async def test_poison_that_waited_while_the_app_stood_still_is_told_all_the_same
         await poison.run_metric(old, world.resources, world.store)
     (line,) = await world.store.log(UNATTRIBUTED)
     assert line.time == old.inserted_at + timedelta(hours=3, minutes=20)
-    since = world.now - Patience().look_back
+    since = world.now - NotificationIntervals().look_back
     happened, *_ = await news.run([], world.store, since, world.now, 30)
-    assert [each.kind for each in happened] == [Kind.POISON]
+    assert [each.kind for each in happened] == [NewsKind.POISON]
 
 
 async def test_a_poison_action_frees_its_resource() -> None:

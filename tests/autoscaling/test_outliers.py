@@ -29,11 +29,11 @@ from shared.autoscaling.learning.outliers import (
     with_recent,
 )
 from shared.autoscaling.learning.throughput import rate_of
-from shared.autoscaling.state import Learned, Lessons, Work
+from shared.autoscaling.state import BusyIntervals, Learned, Lessons
 from tests.builders import NOW
 
 STEPS_MAX = 10
-SOUND = Work(NOW, 5, 600.0, 15.0, 72_000.0, 1800.0, 45.0)
+SOUND = BusyIntervals(NOW, 5, 600.0, 15.0, 72_000.0, 1800.0, 45.0)
 """Five intervals of 40 items in each of three busy minutes."""
 
 
@@ -133,7 +133,7 @@ def test_what_was_learned_is_read_back() -> None:
 def test_sums_that_are_no_finite_numbers_are_learned_anew_and_the_rest_stands(wrong: str) -> None:
     text = json.dumps({**json.loads(state_row("", "learned", LEARNED)["work"]), "done": 0})
     spoilt = text.replace('"done": 0', f'"done": {wrong}')
-    assert read_back(work=spoilt) == replace(LEARNED, work=Work(NOW))
+    assert read_back(work=spoilt) == replace(LEARNED, work=BusyIntervals(NOW))
     assert read_back(dead_time_minutes=math.inf) == replace(
         LEARNED, dead_times=0, dead_time_minutes=0
     )

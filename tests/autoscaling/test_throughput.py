@@ -16,7 +16,7 @@ from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.learning.dead_time_and_throughput import best_rate, known_service
 from shared.autoscaling.learning.throughput import Counted, rate_of, with_finished
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.state import Learned, Lessons, ScalingState, Work
+from shared.autoscaling.state import BusyIntervals, Learned, Lessons, ScalingState
 from shared.autoscaling.transition import advance
 from tests.builders import NOW, SOURCE, metric, resource, state
 
@@ -39,7 +39,7 @@ def taught(
     *,
     incoming: bool = False,
 ) -> tuple[float, float] | None:
-    return rate_of(with_finished(Work(), Counted(finished, incoming), backlog, capacities))
+    return rate_of(with_finished(BusyIntervals(), Counted(finished, incoming), backlog, capacities))
 
 
 def test_what_busy_instances_finish_is_their_rate() -> None:
@@ -84,11 +84,11 @@ def test_an_interval_that_lacks_a_sample_does_not_underrate() -> None:
 def test_each_interval_teaches_once_and_only_when_it_is_over_for_all_metrics() -> None:
     counted, capacities = Counted(series(*[120.0] * 6)), [at(-9, 3), at(6, 3)]
     backlog = series(*[500.0] * 6)
-    early = with_finished(Work(), counted, backlog[:4], capacities)
+    early = with_finished(BusyIntervals(), counted, backlog[:4], capacities)
     whole = with_finished(early, counted, backlog, capacities)
     assert len(early.recent) == 3
     assert early.until == backlog[3].time
-    assert whole == with_finished(Work(), counted, backlog, capacities)
+    assert whole == with_finished(BusyIntervals(), counted, backlog, capacities)
     assert with_finished(whole, counted, backlog, capacities) is whole
 
 
@@ -109,11 +109,15 @@ def test_the_stated_error_covers_what_chance_does(seed: int, noise: float) -> No
 
 
 def test_a_noisy_count_is_not_believed_and_the_changes_decide() -> None:
-    wild = Work(intervals=10, done=400, busy=10, done_done=90_000, done_busy=400, busy_busy=10)
+    wild = BusyIntervals(
+        intervals=10, done=400, busy=10, done_done=90_000, done_busy=400, busy_busy=10
+    )
     assert best_rate(Learned(work=wild)) is None
     lessons = Lessons(5, 5.0, -5 * RATE, 5 * RATE**2)
     assert best_rate(Learned(work=wild, out=lessons, into=lessons)) is not None
-    steady = Work(intervals=10, done=500, busy=10, done_done=25_000, done_busy=500, busy_busy=10)
+    steady = BusyIntervals(
+        intervals=10, done=500, busy=10, done_done=25_000, done_busy=500, busy_busy=10
+    )
     found = best_rate(Learned(work=steady, out=lessons, into=lessons))
     assert found is not None
     assert found.value == 50

@@ -102,7 +102,7 @@ class App:
         monkeypatch.setattr(state, "store", cache(lambda: self.store))
         retention = MemoryRetentionStore(self.store)
         monkeypatch.setattr(state, "retention", cache(lambda: retention))
-        monkeypatch.setattr(wiring, "herald", cache(lambda: self))
+        monkeypatch.setattr(wiring, "notifier", cache(lambda: self))
         monkeypatch.setattr(state, "breaker_store", cache(lambda: self.breakers))
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
@@ -277,7 +277,7 @@ async def test_the_tail_timer_removes_what_was_kept_for_long_enough(app: App) ->
     app.hub.add(STREAM, Event(0, "@", NOW, own(5)))
     for days, left in ((0, 1), (89, 1), (90, 0)):
         app.now = NOW + timedelta(days=days)
-        wiring_ingestion.keeper().due = 0
+        wiring_ingestion.effect_retention().due = 0
         await app.module.ingest_tail(Mock(spec=func.TimerRequest))
         assert len(rows.effects) == left
 

@@ -13,7 +13,7 @@ from azure_functions_runtime import invocation_id_cv
 
 from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, text_datum
-from shared.adapters.azure.late_lines import WAITING_MAX, Line, lines
+from shared.adapters.azure.late_lines import WAITING_MAX, LogLine, lines
 from shared.adapters.azure.telemetry import export
 from shared.wiring import autoscaling as wiring
 from tests.bindings.test_doors import EVERYTHING, HTTP, OTHERS
@@ -100,7 +100,7 @@ def test_outside_functions_a_line_is_told_at_once(log: Log) -> None:
 async def test_whichever_function_runs_first_tells_what_waits(app: App, log: Log) -> None:
     module = sys.modules["function_app"]
     for name in [*HTTP, *OTHERS]:
-        lines.write(Line(logging.getLogger("shared"), logging.WARNING, name, "waits"))
+        lines.write(LogLine(logging.getLogger("shared"), logging.WARNING, name, "waits"))
         with suppress(TypeError):  # it is given nothing of what it takes
             await getattr(module, name)()
         assert len(log.of(name)) == 1, name
@@ -109,7 +109,7 @@ async def test_whichever_function_runs_first_tells_what_waits(app: App, log: Log
 def test_lines_that_wait_are_bounded_and_end_with_the_newest(log: Log) -> None:
     lines.hold()
     for n in range(WAITING_MAX + 1):
-        lines.write(Line(logging.getLogger("shared"), logging.WARNING, "tried", str(n)))
+        lines.write(LogLine(logging.getLogger("shared"), logging.WARNING, "tried", str(n)))
     assert log.lines == []
     lines.release()
     told = [text for text, _ in log.of("tried")]

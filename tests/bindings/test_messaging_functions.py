@@ -20,7 +20,7 @@ from local.functions_host.worker import Invocation, Worker, bytes_datum, json_da
 from shared.adapters.memory.claims import MemoryClaims, MemoryQueueReader, RecordingRecompute
 from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
 from shared.datasets.entities import QueueFacts
-from shared.datasets.errors import BadEvent, EntitiesMisconfigured
+from shared.datasets.errors import EntitiesMisconfigured, UnreadableMessage
 from shared.datasets.flows.check_queues import CheckOnce
 from shared.datasets.periods import Period
 from shared.datasets.processing import schedule_processing
@@ -121,9 +121,9 @@ async def test_the_official_worker_hands_a_message_over(app: App) -> None:
 
 
 async def test_bad_events_are_raised_for_the_poison_queue(app: App) -> None:
-    with pytest.raises(BadEvent):
+    with pytest.raises(UnreadableMessage):
         await app.arrive({**CLOUD, "specversion": "0.3"})
-    with pytest.raises(BadEvent):
+    with pytest.raises(UnreadableMessage):
         await app.deliver(1, b"{}")
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from shared.adapters.memory.claims import MemoryClaims
 from shared.adapters.memory.nightly import (
-    MemoryHerald,
     MemoryInputs,
+    MemoryNotifier,
     MemoryRunStore,
     MemorySubmitter,
 )
@@ -47,7 +47,7 @@ class App:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = NIGHT
         self.store = MemoryRunStore(lambda: self.now)
-        self.submitter, self.herald = MemorySubmitter(), MemoryHerald()
+        self.submitter, self.notifier = MemorySubmitter(), MemoryNotifier()
         self.inputs = MemoryInputs({SET: {YESTERDAY: NIGHT - timedelta(hours=2)}})
         self.module = imported(monkeypatch, JOB)
         for name in ("store", "submitter", "inputs"):
@@ -55,7 +55,7 @@ class App:
         claims = MemoryClaims(lambda: self.now)
         monkeypatch.setattr(wiring, "claims", cache(lambda: claims))
         monkeypatch.setattr(wiring, "processing_sender", cache(Mock))
-        monkeypatch.setattr(wiring, "herald", cache(lambda: self.herald))
+        monkeypatch.setattr(wiring, "notifier", cache(lambda: self.notifier))
         monkeypatch.setattr(wiring, "now", lambda: self.now)
 
     async def night(self) -> None:
@@ -113,7 +113,7 @@ async def test_yesterday_is_recomputed_once_and_again_when_late_data_come(app: A
     await app.minutes_pass()
     assert app.states(YESTERDAY) == [RunState.SUCCEEDED] * 2
     assert app.states(TODAY) == [RunState.SUCCEEDED]
-    assert app.herald.news == []
+    assert app.notifier.news == []
 
 
 async def test_processing_a_data_set_asks_for_its_dates_and_not_for_the_same_data_twice(
@@ -137,15 +137,15 @@ async def test_a_failing_job_is_tried_three_times_and_told_of_each_time(app: App
         app.end(JobPhase.FAILED, "no memory")
         await app.minutes_pass(minutes)
     assert app.states(YESTERDAY) == [RunState.FAILED] * 3
-    assert [news.severity for news in app.herald.news] == ["warning", "warning", "error"]
-    assert app.herald.news[-1].text == "attempt 3 of 3 failed, given up: no memory"
-    assert app.herald.news[-1].link == "https://log"
+    assert [news.severity for news in app.notifier.news] == ["warning", "warning", "error"]
+    assert app.notifier.news[-1].text == "attempt 3 of 3 failed, given up: no memory"
+    assert app.notifier.news[-1].link == "https://log"
 
 
 async def test_a_night_without_data_is_told_of(app: App) -> None:
     app.inputs.written = {SET: {BEFORE: NIGHT}}
     await app.night()
-    (news,) = app.herald.news
+    (news,) = app.notifier.news
     assert (str(YESTERDAY) in news.headline, "no data" in news.text) == (True, True)
     assert app.states(BEFORE) == [RunState.SUBMITTED]
 
@@ -153,7 +153,7 @@ async def test_a_night_without_data_is_told_of(app: App) -> None:
 async def test_yesterday_is_recomputed_even_where_nobody_can_see_the_data(app: App) -> None:
     app.inputs.written = None
     await app.night()
-    assert "late data go unnoticed" in app.herald.news[0].text
+    assert "late data go unnoticed" in app.notifier.news[0].text
     app.end(JobPhase.SUCCEEDED)
     for _ in range(4):
         await app.minutes_pass()

@@ -34,7 +34,7 @@ from shared.autoscaling.declaring import MetricSource
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFailed
 from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.operating.permissions import NEEDED
-from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.settings import Settings, SettingsError
 from tests.builders import NOW, plan
 
@@ -219,9 +219,15 @@ async def test_each_source_is_read_with_the_servers_time(
 
 
 @pytest.mark.parametrize(
-    ("mode", "value"), [(Mode.OPEN, 1), (Mode.HALF_OPEN, 1), (Mode.ISOLATED, 1), (Mode.CLOSED, 0)]
+    ("mode", "value"),
+    [
+        (BreakerMode.OPEN, 1),
+        (BreakerMode.HALF_OPEN, 1),
+        (BreakerMode.ISOLATED, 1),
+        (BreakerMode.CLOSED, 0),
+    ],
 )
-async def test_a_breaker_that_is_not_closed_reads_one(mode: Mode, value: float) -> None:
+async def test_a_breaker_that_is_not_closed_reads_one(mode: BreakerMode, value: float) -> None:
     breakers = MemoryBreakerStore(lambda: NOW)
     await breakers.replace(await breakers.load(), Breaker(mode))
     nothing = loaded()

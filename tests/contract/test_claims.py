@@ -17,7 +17,7 @@ from shared.adapters.tables.keys import key
 from shared.adapters.tables.table import RowConflict, Table
 from shared.datasets.errors import ClaimTaken, ClaimUnreadable
 from shared.datasets.ports import ClaimStore
-from shared.datasets.processing import Work
+from shared.datasets.processing import DatasetWork
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
 
@@ -34,20 +34,20 @@ async def claims(request: pytest.FixtureRequest) -> AsyncIterator[ClaimStore]:
 
 
 @pytest.fixture(params=[0, 2], ids=["first turn", "late turn"])
-def work(request: pytest.FixtureRequest) -> Work:
+def work(request: pytest.FixtureRequest) -> DatasetWork:
     name = f"sales-{uuid.uuid4().hex[:8]}"
-    return Work(name, "2026-03-01T02:00Z/PT2H", ago(7200), NOW, request.param)
+    return DatasetWork(name, "2026-03-01T02:00Z/PT2H", ago(7200), NOW, request.param)
 
 
 async def test_the_first_message_gets_the_claim_and_the_second_one_sees_it(
-    claims: ClaimStore, work: Work
+    claims: ClaimStore, work: DatasetWork
 ) -> None:
     mine = await claims.take(work, "m1")
     assert (mine.holder, mine.taken_at, mine.done_at) == ("m1", mine.seen_at, None)
     assert await claims.take(work, "m2") == mine
 
 
-async def test_what_is_done_is_seen_as_done(claims: ClaimStore, work: Work) -> None:
+async def test_what_is_done_is_seen_as_done(claims: ClaimStore, work: DatasetWork) -> None:
     mine = await claims.take(work, "m1")
     done = await claims.change(mine, "m1", done=True)
     assert (done.holder, done.taken_at, done.done_at) == ("m1", mine.taken_at, done.seen_at)
@@ -55,7 +55,7 @@ async def test_what_is_done_is_seen_as_done(claims: ClaimStore, work: Work) -> N
 
 
 async def test_a_claim_can_be_taken_over_and_then_is_lost_to_its_old_holder(
-    claims: ClaimStore, work: Work
+    claims: ClaimStore, work: DatasetWork
 ) -> None:
     old = await claims.take(work, "m1")
     new = await claims.change(old, "m2", done=False)
@@ -65,13 +65,13 @@ async def test_a_claim_can_be_taken_over_and_then_is_lost_to_its_old_holder(
     await claims.change(new, "m2", done=True)
 
 
-async def test_of_many_at_once_one_gets_the_claim(claims: ClaimStore, work: Work) -> None:
+async def test_of_many_at_once_one_gets_the_claim(claims: ClaimStore, work: DatasetWork) -> None:
     taken = await asyncio.gather(*[claims.take(work, f"m{n}") for n in range(8)])
     assert len({claim.holder for claim in taken}) == 1
 
 
 async def test_other_turns_periods_and_data_sets_are_other_claims(
-    claims: ClaimStore, work: Work
+    claims: ClaimStore, work: DatasetWork
 ) -> None:
     others = [
         work,
@@ -85,7 +85,9 @@ async def test_other_turns_periods_and_data_sets_are_other_claims(
         await claims.change(mine, mine.holder, done=True)
 
 
-async def test_the_store_tells_the_time_of_each_answer(claims: ClaimStore, work: Work) -> None:
+async def test_the_store_tells_the_time_of_each_answer(
+    claims: ClaimStore, work: DatasetWork
+) -> None:
     begun = datetime.now(UTC)
     await claims.take(work, "m1")
     seen = [(await claims.take(work, "m2")).seen_at for _ in range(2)]
@@ -102,7 +104,9 @@ class ComesAndGoes(Table):
         raise RowConflict(row["RowKey"])
 
 
-async def test_a_row_that_comes_and_goes_ends_in_an_error(azurite: Azurite, work: Work) -> None:
+async def test_a_row_that_comes_and_goes_ends_in_an_error(
+    azurite: Azurite, work: DatasetWork
+) -> None:
     connection = StorageConnection("Storage", azurite.connection_string)
     claims = TableClaims(connection)
     await claims.close()
@@ -128,7 +132,7 @@ def test_keys_are_readable_and_distinct() -> None:
     ],
 )
 async def test_a_claim_that_cannot_be_read_is_named_with_what_to_do(
-    azurite: Azurite, work: Work, typed: dict[str, str]
+    azurite: Azurite, work: DatasetWork, typed: dict[str, str]
 ) -> None:
     connection = StorageConnection("Storage", azurite.connection_string)
     table, claims = Table(connection, TABLE_NAME), TableClaims(connection)

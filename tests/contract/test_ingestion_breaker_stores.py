@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.ingestion.breaker.breaker import Breaker, Mode, Probe
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.breaker.ports import BreakerStore
 from shared.ingestion.errors import BreakerChanged
@@ -16,9 +16,13 @@ from tests.builders import NOW
 from tests.contract.conftest import Backend, now
 
 SOON = NOW + timedelta(seconds=30, microseconds=123457)
-OPEN = Breaker(Mode.OPEN, 3, NOW, 'too much "failed"\nü', 2, SOON, None, "", 2, SOON)
+OPEN = Breaker(BreakerMode.OPEN, 3, NOW, 'too much "failed"\nü', 2, SOON, None, "", 2, SOON)
 PROBING = replace(
-    OPEN, mode=Mode.HALF_OPEN, retry_at=None, probe=Probe("i1", "0", SOON, 10), announce_at=None
+    OPEN,
+    mode=BreakerMode.HALF_OPEN,
+    retry_at=None,
+    probe=Probe("i1", "0", SOON, 10),
+    announce_at=None,
 )
 
 
@@ -30,7 +34,7 @@ async def test_a_breaker_without_a_row_is_closed(breaker: BreakerStore) -> None:
 
 async def test_a_breaker_is_kept_whole(breaker: BreakerStore) -> None:
     seen = await breaker.load()
-    for state in (OPEN, PROBING, Breaker(Mode.ISOLATED, closed_by="", reason="r" * 4000)):
+    for state in (OPEN, PROBING, Breaker(BreakerMode.ISOLATED, closed_by="", reason="r" * 4000)):
         written = await breaker.replace(seen, state)
         seen = await breaker.load()
         assert seen.breaker == written.breaker == state

@@ -103,7 +103,7 @@ async def fail_all(stand_in: AmqpStandIn) -> None:
         for body in [*map(metric, range(GOOD)), BINARY]:
             batch.add(EventData(body))
         await producer.send_batch(batch)
-    line = wiring_ingestion.line("0")
+    line = wiring_ingestion.pipeline("0")
     back = await line.consumer.hub.read_back(line.consumer.stream, Span(0, GOOD))
     await process_batch.run(back.events, line.consumer)
     await wiring.close()

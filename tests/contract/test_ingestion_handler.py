@@ -137,7 +137,7 @@ async def test_by_the_trigger_totals_and_checkpoint_are_committed_together_or_no
         accounted_for = app.events[: await app.checkpoint() + 1]
         assert await read_totals(state.database()) == exact(accounted_for)
         if app.random.random() < 0.5:  # another process, which remembers nothing
-            wiring_ingestion.line.cache_clear()
+            wiring_ingestion.pipeline.cache_clear()
         position = min(max(position + app.random.randint(-10, 30), 0), 280)
     assert set(app.struck) == {"death before the commit", "death after the commit", "lost reply"}
     await app.deliver(280, 300)  # what was skipped is read back

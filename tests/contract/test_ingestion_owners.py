@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.balancing import Claim
+from shared.ingestion.ownership.balancing import OwnershipClaim
 from shared.ingestion.ownership.ports import OwnershipStore
 from tests.contract.conftest import Backend, now
 
@@ -23,7 +23,7 @@ async def test_nobody_owns_anything_at_first(owners: OwnershipStore) -> None:
 
 async def test_a_claim_is_seen_by_all_with_the_stores_time(owners: OwnershipStore) -> None:
     for partition_id, owner, epoch in (("0", "a/ü", 1), ("1/#", "", 2**40)):
-        mine = await owners.write(Claim(partition_id, owner, epoch, None, "free"))
+        mine = await owners.write(OwnershipClaim(partition_id, owner, epoch, None, "free"))
         assert (mine.partition_id, mine.owner, mine.epoch) == (partition_id, owner, epoch)
     seen = await owners.owners()
     rows = {row.partition_id: row for row in seen.rows}
@@ -35,8 +35,8 @@ async def test_a_claim_is_seen_by_all_with_the_stores_time(owners: OwnershipStor
 
 
 async def test_a_renewal_makes_the_row_younger(owners: OwnershipStore) -> None:
-    first = await owners.write(Claim("0", "a", 1, None, "free"))
-    again = await owners.write(Claim("0", "a", 1, first.version, "renewed"))
+    first = await owners.write(OwnershipClaim("0", "a", 1, None, "free"))
+    again = await owners.write(OwnershipClaim("0", "a", 1, first.version, "renewed"))
     assert again.version != first.version
     assert again.modified_at >= first.modified_at
     (row,) = (await owners.owners()).rows
@@ -44,12 +44,12 @@ async def test_a_renewal_makes_the_row_younger(owners: OwnershipStore) -> None:
 
 
 async def test_a_claim_on_what_was_changed_is_lost(owners: OwnershipStore) -> None:
-    first = await owners.write(Claim("0", "a", 1, None, "free"))
+    first = await owners.write(OwnershipClaim("0", "a", 1, None, "free"))
     with pytest.raises(ClaimLost):
-        await owners.write(Claim("0", "b", 1, None, "free"))
-    stolen = await owners.write(Claim("0", "b", 2, first.version, "stolen"))
+        await owners.write(OwnershipClaim("0", "b", 1, None, "free"))
+    stolen = await owners.write(OwnershipClaim("0", "b", 2, first.version, "stolen"))
     with pytest.raises(ClaimLost):
-        await owners.write(Claim("0", "a", 1, first.version, "renewed"))
+        await owners.write(OwnershipClaim("0", "a", 1, first.version, "renewed"))
     (row,) = (await owners.owners()).rows
     assert (row.owner, row.epoch, row.version) == ("b", 2, stolen.version)
 
@@ -58,11 +58,11 @@ async def test_a_claim_on_what_was_changed_is_lost(owners: OwnershipStore) -> No
 async def test_of_many_claims_at_once_one_wins(owners: OwnershipStore, standing: bool) -> None:
     version = None
     if standing:
-        version = (await owners.write(Claim("0", "z", 1, None, "free"))).version
+        version = (await owners.write(OwnershipClaim("0", "z", 1, None, "free"))).version
 
     async def attempt(owner: str) -> bool:
         try:
-            await owners.write(Claim("0", owner, 2, version, "free"))
+            await owners.write(OwnershipClaim("0", owner, 2, version, "free"))
         except ClaimLost:
             return False
         return True
@@ -75,5 +75,5 @@ async def test_of_many_claims_at_once_one_wins(owners: OwnershipStore, standing:
 
 async def test_another_hub_has_owners_of_its_own(backend: Backend) -> None:
     ours, theirs = backend.owners(), backend.owners()
-    await ours.write(Claim("0", "a", 1, None, "free"))
+    await ours.write(OwnershipClaim("0", "a", 1, None, "free"))
     assert (await theirs.owners()).rows == ()

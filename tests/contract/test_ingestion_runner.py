@@ -15,7 +15,7 @@ from sqlalchemy import select
 from local.amqp_broker import AmqpStandIn
 from local.amqp_broker.model.properties import HubProperties
 from shared.adapters.sql.schema import effects
-from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.events.ports import Handler
 from shared.ingestion.model import Effect, Event, Stream
 from shared.ingestion.ownership.serve import serve
@@ -128,9 +128,9 @@ async def test_processors_share_a_hub_and_a_breaker_by_a_database_alone(
     assert newer == {changes_hands}, "what changed hands has a new epoch"
 
     breakers = state.breaker_store()
-    isolated = await breakers.replace(await breakers.load(), Breaker(Mode.ISOLATED, epoch=1))
+    isolated = await breakers.replace(await breakers.load(), Breaker(BreakerMode.ISOLATED, epoch=1))
     await fleet.send()
     await until(lambda: "is held, the breaker is" in caplog.text, SECONDS_MAX)
     assert len(await fleet.values()) == PARTITIONS
-    await breakers.replace(isolated, Breaker(Mode.CLOSED, epoch=1))
+    await breakers.replace(isolated, Breaker(BreakerMode.CLOSED, epoch=1))
     await fleet.all_accounted_for()

@@ -21,7 +21,7 @@ from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.adapters.sql.schema import effects
 from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.events import tail
-from shared.ingestion.events.ingest import Line
+from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Event
@@ -145,7 +145,9 @@ class FailsAtFirst(TailWatch):
 
     failed = False
 
-    async def run(self, partition_ids: Sequence[str], line_of: Callable[[str], Line]) -> None:
+    async def run(
+        self, partition_ids: Sequence[str], line_of: Callable[[str], PartitionPipeline]
+    ) -> None:
         if not self.failed:
             self.failed = True
             raise ExceptionGroup("tails", [HubUnavailable("no answer")])

@@ -25,7 +25,7 @@ from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
-from shared.ingestion.ownership.balancing import Claim
+from shared.ingestion.ownership.balancing import OwnershipClaim
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW
 from tests.contract.conftest import now
@@ -165,7 +165,7 @@ async def test_a_store_out_of_reach_is_said_to_be() -> None:
     calls = (
         store.outbox(Stream("ns", "hub", "$Default", "0"), 1),
         owners.owners(),
-        owners.write(Claim("0", "me", 1, None, "a claim that fails is no claim")),
+        owners.write(OwnershipClaim("0", "me", 1, None, "a claim that fails is no claim")),
         breaker.load(),
         breaker.replace(SeenBreaker(Breaker(), NOW), Breaker()),
     )

@@ -12,13 +12,13 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.webhook.announcer import HeraldAnnouncer
-from shared.adapters.webhook.webhook import LogHerald, Webhook
-from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.adapters.webhook.announcer import NotifierAnnouncer
+from shared.adapters.webhook.webhook import LogNotifier, Webhook
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.errors import AnnouncementFailed
 from tests.builders import NOW
 
-OPEN = Breaker(Mode.OPEN, 3, NOW, "too much failed")
+OPEN = Breaker(BreakerMode.OPEN, 3, NOW, "too much failed")
 SECRET = "secret-signature"
 
 
@@ -61,9 +61,9 @@ async def receiver() -> AsyncIterator[Receiver]:
     await runner.cleanup()
 
 
-def announcer(url: str, seconds: float = 5) -> HeraldAnnouncer:
+def announcer(url: str, seconds: float = 5) -> NotifierAnnouncer:
     hook = Webhook(url, "cloudevents", JitteredRetrying(3, 0.001, 0.001), seconds)
-    return HeraldAnnouncer(LogHerald(hook), "b", lambda _: "https://l")
+    return NotifierAnnouncer(LogNotifier(hook), "b", lambda _: "https://l")
 
 
 async def test_it_is_told_in_the_standards_content_type(receiver: Receiver) -> None:

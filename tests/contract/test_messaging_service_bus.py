@@ -21,16 +21,16 @@ from shared.adapters.service_bus.link import ServiceBusLink
 from shared.adapters.service_bus.loading import CarefulLoader, DirectLoader, loader
 from shared.adapters.service_bus.sender import BlockingBatchSender, batch_sender
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
-from shared.messaging.model import Limits, Message, Order, Result
+from shared.messaging.model import BatchLimits, Message, Order, Result
 from shared.messaging.send import BatchSender
-from shared.messaging.sending import Patience
+from shared.messaging.sending import RetryBudget
 from shared.messaging.wire_size import envelope_bytes, message_bytes, section_bytes
 from shared.settings.connections import ServiceBusConnection
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 
 pytestmark = LEAVES_SOCKETS_OPEN
 LIMIT = 256 * 1024
-QUICK = Patience(pause_seconds=0.001, busy_seconds=0.001)
+QUICK = RetryBudget(pause_seconds=0.001, busy_seconds=0.001)
 
 
 def now() -> datetime:
@@ -159,8 +159,8 @@ async def test_a_batch_beyond_the_limit_is_refused_by_the_service(
 ) -> None:
     sender = batch_sender(connection, "exact", now)
     await sender.send([Message(b"", "opens")])
-    assert sender.limits == Limits(LIMIT)
-    sender.limits = Limits(LIMIT + 1)
+    assert sender.limits == BatchLimits(LIMIT)
+    sender.limits = BatchLimits(LIMIT + 1)
     messages = [m._replace(message_id=f"{m.message_id}3"[1:]) for m in filling(1)]
     result = await send(sender, messages)
     assert (result.batches, result.retries) == (2, 1)

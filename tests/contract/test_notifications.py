@@ -9,41 +9,41 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from local.azurite import Azurite
-from shared.adapters.memory.notifications import MemoryMemories
-from shared.adapters.tables.notifications import TableMemories
-from shared.notifications.news import Kind, News
-from shared.notifications.ports import Forgotten, Look, Memories
-from shared.notifications.telling import Memory, Telling
+from shared.adapters.memory.notifications import MemoryNotificationStore
+from shared.adapters.tables.notifications import TableNotificationStore
+from shared.notifications.news import News, NewsKind
+from shared.notifications.ports import Forgotten, Look, NotificationStore
+from shared.notifications.telling import NotificationRecord, Telling
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW
 
 
 @pytest.fixture(params=["memory", "tables"])
-async def memories(request: pytest.FixtureRequest) -> AsyncIterator[Memories]:
+async def memories(request: pytest.FixtureRequest) -> AsyncIterator[NotificationStore]:
     if request.param == "memory":
-        yield MemoryMemories(lambda: datetime.now(UTC))
+        yield MemoryNotificationStore(lambda: datetime.now(UTC))
         return
     azurite: Azurite = request.getfixturevalue("azurite")
-    tables = TableMemories(StorageConnection("Storage", azurite.connection_string))
+    tables = TableNotificationStore(StorageConnection("Storage", azurite.connection_string))
     yield tables
     await tables.close()
 
 
-def telling(subject: str, memory: Memory) -> Telling:
-    kind = Kind.SOURCE_STALE
+def telling(subject: str, memory: NotificationRecord) -> Telling:
+    kind = NewsKind.SOURCE_STALE
     return Telling((kind, subject), News("1", kind, subject, NOW, "no sample"), memory)
 
 
 async def test_what_is_remembered_is_read_back_and_written_over_one_version_only(
-    memories: Memories,
+    memories: NotificationStore,
 ) -> None:
     seen = tuple(f"{number:08x}" for number in range(2000))
-    first = Memory(seen, NOW, NOW + timedelta(seconds=0.25), NOW - timedelta(days=1))
+    first = NotificationRecord(seen, NOW, NOW + timedelta(seconds=0.25), NOW - timedelta(days=1))
     subject = "plan/with # ? odd \\ characters"
     await memories.remember(telling(subject, first))
     known = await memories.read()
     assert abs(known.read_at - datetime.now(UTC)) < timedelta(seconds=30)
-    kept = known.memories[Kind.SOURCE_STALE, subject]
+    kept = known.memories[NewsKind.SOURCE_STALE, subject]
     assert replace(kept, version=None) == first
     over = replace(kept, lasting_since=None, seen=())
     await memories.remember(telling(subject, over))
@@ -51,12 +51,12 @@ async def test_what_is_remembered_is_read_back_and_written_over_one_version_only
         await memories.remember(telling(subject, over))
     with pytest.raises(Forgotten):
         await memories.remember(telling(subject, first))
-    now = (await memories.read()).memories[Kind.SOURCE_STALE, subject]
+    now = (await memories.read()).memories[NewsKind.SOURCE_STALE, subject]
     assert replace(now, version=None) == replace(over, version=None)
 
 
 async def test_how_far_a_source_was_looked_through_is_written_over_one_version_only(
-    memories: Memories,
+    memories: NotificationStore,
 ) -> None:
     source, first = f"dead letters {NOW}", Look(NOW + timedelta(seconds=0.25))
     assert source not in (await memories.read()).looks

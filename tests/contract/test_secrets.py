@@ -33,19 +33,19 @@ from shared.adapters.tables.breaker import TableBreakerStore
 from shared.adapters.tables.checkpoints import TablePartitionRows
 from shared.adapters.tables.claims import TableClaims
 from shared.adapters.tables.ingestion import TableIngestionStore
-from shared.adapters.tables.notifications import TableMemories
+from shared.adapters.tables.notifications import TableNotificationStore
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.scaling_state import TableStateStore
 from shared.adapters.tables.trends import TableTrends
-from shared.adapters.webhook.webhook import LogHerald, Webhook
+from shared.adapters.webhook.webhook import LogNotifier, Webhook
 from shared.autoscaling import ServiceBusQueue, StorageQueue
-from shared.datasets.processing import Work
+from shared.datasets.processing import DatasetWork
 from shared.ingestion.model import OutboxMessage, Stream
 from shared.messaging.model import Message
 from shared.nightly.model import Job
-from shared.notifications.news import Kind, News
-from shared.notifications.telling import Memory, Telling
+from shared.notifications.news import News, NewsKind
+from shared.notifications.telling import NotificationRecord, Telling
 from shared.settings.declared import SETTINGS
 from tests.builders import NOW, plan
 
@@ -130,7 +130,7 @@ async def tell(loaded: settings.Settings) -> None:
     found = loaded.notifications
     retry = JitteredRetrying(2, 0.001, 0.001)
     webhook = Webhook(found.webhook_url, found.webhook_style, retry)
-    await LogHerald(webhook).tell(News("1", Kind.SCALED, "a", NOW, "2 → 3"))
+    await LogNotifier(webhook).tell(News("1", NewsKind.SCALED, "a", NOW, "2 → 3"))
 
 
 async def submit(loaded: settings.Settings) -> None:
@@ -186,9 +186,11 @@ def closing(
 storage = partial(closing, lambda loaded: loaded.storage("AzureWebJobsStorage"))
 bus = partial(closing, lambda loaded: loaded.service_bus("ServiceBusConnection"))
 
-MEMORY = Telling((Kind.SCALED, "a"), News("1", Kind.SCALED, "a", NOW, "x"), Memory())
+MEMORY = Telling(
+    (NewsKind.SCALED, "a"), News("1", NewsKind.SCALED, "a", NOW, "x"), NotificationRecord()
+)
 MESSAGE = OutboxMessage("1", "{}")
-WORK = Work("set", "2026-03-01", NOW, NOW)
+WORK = DatasetWork("set", "2026-03-01", NOW, NOW)
 ATTEMPTS: dict[str, Attempt] = {
     "state": storage(TableStateStore, lambda a: a.load("plan-1")),
     "claims": storage(TableClaims, lambda a: a.take(WORK, "me", NOW)),
@@ -197,7 +199,7 @@ ATTEMPTS: dict[str, Attempt] = {
     "events": storage(TableIngestionStore, lambda a: a.load(STREAM)),
     "breaker": storage(lambda c: TableBreakerStore(c, "metric_ingest"), lambda a: a.load()),
     "owners": storage(lambda c: TableOwnershipStore(c, "n", "h", "g"), lambda a: a.owners()),
-    "memories": storage(TableMemories, lambda a: a.remember(MEMORY)),
+    "memories": storage(TableNotificationStore, lambda a: a.remember(MEMORY)),
     "counts": bus(ServiceBusReader, lambda a: a.read(ServiceBusQueue("jobs"))),
     "facts": bus(ServiceBusQueueReader, lambda a: a.facts("jobs")),
     "webhook": tell,

@@ -30,7 +30,7 @@ from shared.adapters.service_bus.backlog import ServiceBusReader
 from shared.adapters.tables.breaker import TableBreakerStore
 from shared.adapters.tables.checkpoints import TablePartitionRows
 from shared.adapters.tables.ingestion import TableIngestionStore
-from shared.adapters.tables.notifications import TableMemories
+from shared.adapters.tables.notifications import TableNotificationStore
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.scaling_state import TableStateStore
@@ -138,7 +138,7 @@ async def checkpoints(rows: TablePartitionRows) -> datetime:
     return (await rows.rows(Group("ns", name(), "$Default"))).read_at
 
 
-async def notifications(memories: TableMemories) -> datetime:
+async def notifications(memories: TableNotificationStore) -> datetime:
     return (await memories.read()).read_at
 
 
@@ -154,7 +154,7 @@ async def nightly_runs(store: TableRunStore) -> datetime:
         (lambda storage: TableOwnershipStore(storage, "ns", name(), "$Default"), owners),
         (lambda storage: TableBreakerStore(storage, name()), breaker),
         (TablePartitionRows, checkpoints),
-        (TableMemories, notifications),
+        (TableNotificationStore, notifications),
         (TableRunStore, nightly_runs),
     ],
     ids=lambda found: getattr(found, "__name__", ""),

@@ -23,6 +23,7 @@ from shared.autoscaling.policies.history import SAMPLES_KEPT_MAX
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import (
+    BusyIntervals,
     EntryKind,
     History,
     Learned,
@@ -30,7 +31,6 @@ from shared.autoscaling.state import (
     LogEntry,
     Override,
     ScalingState,
-    Work,
 )
 from shared.settings.connections import StorageConnection
 from shared.values.untrusted import METRICS_OF_A_MESSAGE_MAX
@@ -98,7 +98,7 @@ FULL = ScalingState(
         Lessons(1.98, 2),
         2,
         3.5,
-        Work(NOW, 5, 200.5, 5, recent=((120.0, 3.0), (0.0, 3.0))),
+        BusyIntervals(NOW, 5, 200.5, 5, recent=((120.0, 3.0), (0.0, 3.0))),
     ),
 )
 

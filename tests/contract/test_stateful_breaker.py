@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from shared.adapters.memory.ingestion import MemoryBreakerStore
-from shared.ingestion.breaker.breaker import LONG_AGO, Breaker, Mode, Probe
+from shared.ingestion.breaker.breaker import LONG_AGO, Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
 from shared.ingestion.breaker.ports import SeenBreaker
 from shared.ingestion.errors import BreakerChanged, StoreUnavailable
@@ -42,7 +42,7 @@ buckets = st.sampled_from([0, 10, 20, 3590, 3600, 3610, 3620, 10**5, -10, -4000]
 recent = st.integers(0, 3)
 breakers = st.builds(
     Breaker,
-    st.sampled_from(Mode),
+    st.sampled_from(BreakerMode),
     counts,
     times,
     texts,

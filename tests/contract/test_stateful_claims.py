@@ -19,7 +19,7 @@ from shared.datasets.claims import Claim
 from shared.datasets.errors import ClaimTaken
 from shared.datasets.flows import process_dataset
 from shared.datasets.ports import ClaimStore
-from shared.datasets.processing import Work
+from shared.datasets.processing import DatasetWork
 from shared.messaging.model import Message, Order, Result
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
@@ -35,7 +35,7 @@ from tests.contract.stateful_faults import (
 )
 
 LEASE = timedelta(minutes=30)
-SALES = Work("sales", "2026-03-01", ago(7200), NOW)
+SALES = DatasetWork("sales", "2026-03-01", ago(7200), NOW)
 LABEL = "2026-03-01T02:00Z/PT2H"
 works = st.sampled_from(
     (
@@ -43,7 +43,7 @@ works = st.sampled_from(
         replace(SALES, late=1),
         replace(SALES, late=2),
         replace(SALES, start=ago(3600)),
-        *[Work(name, LABEL, ago(7200), NOW) for name in HOSTILE],
+        *[DatasetWork(name, LABEL, ago(7200), NOW) for name in HOSTILE],
     )
 )
 holders = st.sampled_from(("m1", "m2", "m3"))
@@ -73,15 +73,15 @@ class ClaimsMachine(SideBySide):
         super().__init__(runner, network)
         self.twin, self.real = MemoryClaims(lambda: network.now), real
         self.prefix = uuid.uuid4().hex[:8]
-        self.touched: Work | None = None
+        self.touched: DatasetWork | None = None
 
-    def of_this_example(self, work: Work) -> Work:
+    def of_this_example(self, work: DatasetWork) -> DatasetWork:
         own = replace(work, dataset=f"{self.prefix}{work.dataset}")
         self.touched = own
         return own
 
     @rule(target=claims, work=works, holder=holders, fault=FAULTS, raced=MOSTLY_NOT)
-    def take(self, work: Work, holder: str, fault: Fault, raced: bool) -> Any:
+    def take(self, work: DatasetWork, holder: str, fault: Fault, raced: bool) -> Any:
         work = self.of_this_example(work)
         found = self.both(
             lambda: self.twin.take(work, holder),
@@ -93,7 +93,7 @@ class ClaimsMachine(SideBySide):
         )
         return found or multiple()
 
-    def taken_first(self, work: Work) -> tuple[Any, Any]:
+    def taken_first(self, work: DatasetWork) -> tuple[Any, Any]:
         return lambda: self.twin.take(work, "other"), lambda: self.real.take(work, "other")
 
     @rule(
@@ -124,14 +124,14 @@ class ClaimsMachine(SideBySide):
         return found or multiple()
 
     @rule(work=works)
-    def a_person_deletes_the_row(self, work: Work) -> None:
+    def a_person_deletes_the_row(self, work: DatasetWork) -> None:
         work = self.of_this_example(work)
         self.twin.delete(work)
         table = self.real._table._table
         self.run(lambda: table.delete_entity(*_keys(work)))
 
     @rule(work=works, holder=holders, fault=FAULTS)
-    def a_message_comes(self, work: Work, holder: str, fault: Fault) -> None:
+    def a_message_comes(self, work: DatasetWork, holder: str, fault: Fault) -> None:
         """The whole flow: work, leave, take over, or put off."""
         work = self.of_this_example(work)
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, invariant, rule
 
 from local.azurite import Azurite
-from shared.adapters.memory.notifications import MemoryMemories
+from shared.adapters.memory.notifications import MemoryNotificationStore
 from shared.adapters.tables import notifications as notifications_table
-from shared.adapters.tables.notifications import TableMemories
-from shared.notifications.news import Kind, News
-from shared.notifications.ports import Forgotten, Look, Memories, Remembered
-from shared.notifications.telling import Key, Memory, Telling
+from shared.adapters.tables.notifications import TableNotificationStore
+from shared.notifications.news import News, NewsKind
+from shared.notifications.ports import Forgotten, Look, NotificationHistory, NotificationStore
+from shared.notifications.telling import Key, NotificationRecord, Telling
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
 from tests.contract.stateful_faults import (
@@ -34,10 +34,12 @@ from tests.contract.stateful_faults import (
 
 TIMES = st.sampled_from((NOW, ago(3600), ago(0.123456), ago(-86400)))
 SUBJECTS = st.sampled_from(("plan-1", "plan-1", *HOSTILE))
-keys = st.tuples(st.sampled_from((str(Kind.SOURCE_STALE), str(Kind.SOURCE_STALE), "a|b")), SUBJECTS)
+keys = st.tuples(
+    st.sampled_from((str(NewsKind.SOURCE_STALE), str(NewsKind.SOURCE_STALE), "a|b")), SUBJECTS
+)
 short_ids = st.integers(0, 2**32 - 1).map(lambda number: f"{number:08x}")
 memories = st.builds(
-    Memory,
+    NotificationRecord,
     st.one_of(st.just(()), st.lists(short_ids, max_size=3).map(tuple)),
     st.none() | TIMES,
     st.none() | TIMES,
@@ -45,7 +47,7 @@ memories = st.builds(
 )
 
 
-def shown(known: Remembered) -> Any:
+def shown(known: NotificationHistory) -> Any:
     """All but the versions, which are the store's own."""
     told = {key: replace(memory, version=None) for key, memory in known.memories.items()}
     return told, known.read_at, {name: look.until for name, look in known.looks.items()}
@@ -57,9 +59,9 @@ class MemoriesMachine(SideBySide):
 
     def __init__(self, runner: asyncio.Runner, network: Network, connection: StorageConnection):
         super().__init__(runner, network)
-        self.twin = MemoryMemories(lambda: network.now)
+        self.twin = MemoryNotificationStore(lambda: network.now)
         with patch.object(notifications_table, "TABLE_NAME", f"N{uuid.uuid4().hex}"):
-            self.real = TableMemories(connection)
+            self.real = TableNotificationStore(connection)
         self.run(self.real._table.create)
 
     def teardown(self) -> None:
@@ -71,9 +73,15 @@ class MemoriesMachine(SideBySide):
 
     @rule(seen=seen, key=keys, memory=memories, headline=texts, fault=FAULTS, raced=MOSTLY_NOT)
     def remember(
-        self, seen: Both, key: Key, memory: Memory, headline: str, fault: Fault, raced: bool
+        self,
+        seen: Both,
+        key: Key,
+        memory: NotificationRecord,
+        headline: str,
+        fault: Fault,
+        raced: bool,
     ) -> None:
-        def told(store: Memories, known: Remembered, headline: str) -> Any:
+        def told(store: NotificationStore, known: NotificationHistory, headline: str) -> Any:
             version = known.memories[key].version if key in known.memories else None
             news = News("1", key[0], key[1], NOW, headline)
             telling = Telling(key, news, replace(memory, version=version))
@@ -90,7 +98,7 @@ class MemoriesMachine(SideBySide):
 
     @rule(seen=seen, source=SUBJECTS, until=TIMES, fault=FAULTS, raced=MOSTLY_NOT)
     def looked(self, seen: Both, source: str, until: Any, fault: Fault, raced: bool) -> None:
-        def through(store: Memories, known: Remembered) -> Any:
+        def through(store: NotificationStore, known: NotificationHistory) -> Any:
             version = known.looks[source].version if source in known.looks else None
             return lambda: store.looked(source, Look(until, version))
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import rule
 
 from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost, StoreUnavailable
-from shared.ingestion.ownership.balancing import Claim, Ownership
+from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import SeenOwners
 from tests.contract.conftest import Backend
 from tests.contract.stateful import (
@@ -80,7 +80,7 @@ class Owners(Machine):
     ) -> None:
         """Over the row as it is, or as it was; the epoch may go back."""
         version = self._version(partition, back)
-        call = _writing(version, Claim(partition, owner, epoch, None, why))
+        call = _writing(version, OwnershipClaim(partition, owner, epoch, None, why))
         answer = self.step(call, _plain, fault)
         if answer is not None:
             assert self.is_now(answer.real.modified_at)
@@ -91,8 +91,8 @@ class Owners(Machine):
         self, partition: str, back: int, first: str, second: str, epoch: int
     ) -> None:
         version = self._version(partition, back)
-        ours = Claim(partition, first, epoch, None, "race")
-        theirs = Claim(partition, second, epoch, None, "race")
+        ours = OwnershipClaim(partition, first, epoch, None, "race")
+        theirs = OwnershipClaim(partition, second, epoch, None, "race")
         self.race(_writing(version, ours), _writing(version, theirs), _plain)
 
     def _version(self, partition: str, back: int) -> Both[Any]:
@@ -120,11 +120,11 @@ def _by_partition(seen: SeenOwners) -> dict[str, Ownership]:
     return {row.partition_id: row for row in seen.rows}
 
 
-def _writing(version: Both[Any], claim: Claim) -> Call:
+def _writing(version: Both[Any], claim: OwnershipClaim) -> Call:
     def write(side: Side) -> Any:
         standing = version.of(side)
         return side.owners.write(
-            Claim(claim.partition_id, claim.owner, claim.epoch, standing, claim.reason)
+            OwnershipClaim(claim.partition_id, claim.owner, claim.epoch, standing, claim.reason)
         )
 
     return write

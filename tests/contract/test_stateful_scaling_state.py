@@ -23,6 +23,7 @@ from shared.autoscaling.measurements import MetricValue
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import (
+    BusyIntervals,
     EntryKind,
     History,
     Learned,
@@ -30,7 +31,6 @@ from shared.autoscaling.state import (
     LogEntry,
     Override,
     ScalingState,
-    Work,
 )
 from shared.settings.connections import StorageConnection
 from shared.values.untrusted import MEASURE_MAX
@@ -75,7 +75,13 @@ desired = st.builds(
     last_error=texts,
 )
 learned = st.builds(
-    Learned, counts, lessons, lessons, counts, finite, st.builds(Work, MAYBE_TIMES, recent=pairs)
+    Learned,
+    counts,
+    lessons,
+    lessons,
+    counts,
+    finite,
+    st.builds(BusyIntervals, MAYBE_TIMES, recent=pairs),
 )
 changes = st.fixed_dictionaries(
     {},

@@ -26,12 +26,12 @@ from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
 from shared.messaging.model import Message, Order, Result
 from shared.messaging.ports import BatchLink
 from shared.messaging.send import BatchSender
-from shared.messaging.sending import Patience
+from shared.messaging.sending import RetryBudget
 from shared.settings.connections import ServiceBusConnection
 from tests.contract.stateful_faults import HOSTILE, Network, SideBySide, names, run_machine, texts
 
 QUEUE = "jobs"
-QUICK = Patience(failures_max=3, pause_seconds=0, busy_seconds=0)
+QUICK = RetryBudget(failures_max=3, pause_seconds=0, busy_seconds=0)
 HUGE = 300_000
 FAULTS = {
     LinkFault.BUSY: faults.throttle(QUEUE),

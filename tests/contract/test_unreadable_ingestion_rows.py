@@ -20,7 +20,7 @@ from shared.adapters.tables.breaker import TableBreakerStore
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.ingestion_rows import numbered, partition_key
 from shared.adapters.tables.keys import joined, key
-from shared.adapters.tables.notifications import TableMemories
+from shared.adapters.tables.notifications import TableNotificationStore
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.table import Table
@@ -29,12 +29,12 @@ from shared.ingestion.dead_letters import find as finding
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import notices as news
-from shared.ingestion.ownership.balancing import Claim
+from shared.ingestion.ownership.balancing import OwnershipClaim
 from shared.nightly.model import Demand
 from shared.notifications import flow
 from shared.notifications.news import News
 from shared.notifications.ports import Observed
-from shared.notifications.telling import Patience
+from shared.notifications.telling import NotificationIntervals
 from shared.sampling.trend_rows import Trend, trend_row
 from shared.settings.connections import StorageConnection
 from shared.web import panels
@@ -97,7 +97,7 @@ async def test_a_dead_letter_that_cannot_be_read_is_shown_as_such_among_the_othe
     assert why in unreadable.error
     shown = [panels.dead_letter(stored.stream, stored.letter) for stored in found]
     assert [each["kind"] for each in shown] == ["poison", "unreadable", "poison"]
-    wanted = finding.Wanted(hub=stream.hub)
+    wanted = finding.DeadLetterQuery(hub=stream.hub)
     assert len(await finding.find(store, wanted, 9)) == 3
     assert len(await finding.find(store, replace(wanted, kind=FailureKind.POISON), 9)) == 2
     await store.remove(found[1])  # a person gives it up
@@ -192,7 +192,7 @@ async def test_a_message_that_cannot_be_read_holds_up_no_other(
 async def test_an_owner_that_cannot_be_read_hides_no_other(storage: StorageConnection) -> None:
     group = ("ns", uuid.uuid4().hex, "$Default")
     owners = TableOwnershipStore(storage, *group)
-    await owners.write(Claim("0", "me", 1, None, "free"))
+    await owners.write(OwnershipClaim("0", "me", 1, None, "free"))
     await overwrite(storage, "Ownership", {"PartitionKey": joined(*group), "RowKey": "1"})
     assert [row.partition_id for row in (await owners.owners()).rows] == ["0"]
     await owners.close()
@@ -243,14 +243,14 @@ async def test_what_was_told_and_cannot_be_read_is_told_once_more_and_then_remem
     storage: StorageConnection,
 ) -> None:
     kind, people = f"kind-{uuid.uuid4().hex[:8]}", People()
-    memories = TableMemories(storage)
+    memories = TableNotificationStore(storage)
 
     async def look(_since: datetime, now: datetime) -> Observed:
         return Observed([News("1", kind, "plan-1", now - timedelta(minutes=1), "scaled")])
 
     async def told() -> int:
         before = len(people.read)
-        await flow.run({kind: look}, memories, people, Patience())
+        await flow.run({kind: look}, memories, people, NotificationIntervals())
         return len(people.read) - before
 
     assert [await told(), await told()] == [1, 0]
@@ -274,10 +274,10 @@ async def test_a_time_that_nobody_can_reckon_with_silences_nothing(
     await overwrite(storage, "Notifications", {**row, "sent_at": typed, "lasting_since": typed})
     look_row = {"PartitionKey": "!look", "RowKey": source, "kind": "!look", "subject": source}
     await overwrite(storage, "Notifications", {**look_row, "seen_until": typed})
-    memories = TableMemories(storage)
+    memories = TableNotificationStore(storage)
 
     async def look(_since: datetime, now: datetime) -> Observed:
         return Observed([News("1", kind, "plan-1", now - timedelta(minutes=1), "scaled")])
 
-    assert await flow.run({source: look}, memories, people, Patience()) == 1
+    assert await flow.run({source: look}, memories, people, NotificationIntervals()) == 1
     await memories.close()

@@ -11,7 +11,7 @@ import pytest
 
 from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
 from shared.datasets.arrivals import BlobArrived, decode_arrival
-from shared.datasets.errors import BadEvent
+from shared.datasets.errors import UnreadableMessage
 from shared.datasets.flows import poison, telemetry_arrived
 from shared.datasets.periods import DAY, Period
 from shared.messaging.send import BatchSender
@@ -82,12 +82,12 @@ def test_the_path_says_when_telemetry_was_observed(path: str, observed_at: datet
     ],
 )
 def test_bad_events_say_what_is_wrong(event: object, complaint: str) -> None:
-    with pytest.raises(BadEvent, match=complaint):
+    with pytest.raises(UnreadableMessage, match=complaint):
         decode_arrival(event if isinstance(event, str) else json.dumps(event))
 
 
 def test_a_path_with_an_impossible_date_is_bad() -> None:
-    with pytest.raises(BadEvent, match="names no date"):
+    with pytest.raises(UnreadableMessage, match="names no date"):
         _ = BlobArrived("c", "y=2026/m=02/d=30/x", "e", NOW).observed_at
 
 
@@ -109,7 +109,7 @@ async def test_an_arrival_schedules_one_message_for_each_kind_of_period(
 async def test_telemetry_of_days_to_come_is_bad() -> None:
     sender = BatchSender(MemoryLink(MemoryQueue()), no_sleep, lambda: "never used")
     ahead = BlobArrived("c", "y=2026/m=03/d=04/x", "e", NOW)
-    with pytest.raises(BadEvent, match="which is to come"):
+    with pytest.raises(UnreadableMessage, match="which is to come"):
         await telemetry_arrived.run(ahead, [Period()], sender, NOW)
 
 

@@ -14,15 +14,15 @@ from shared.adapters.memory.claims import MemoryClaims, MemoryQueueReader, Recor
 from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
 from shared.datasets.claims import Claim, put_off
 from shared.datasets.entities import QueueFacts, problems
-from shared.datasets.errors import BadEvent, EntitiesMisconfigured, FactsHidden
+from shared.datasets.errors import EntitiesMisconfigured, FactsHidden, UnreadableMessage
 from shared.datasets.flows import check_queues, process_dataset
 from shared.datasets.flows.check_queues import CheckOnce
 from shared.datasets.periods import DAY, Period
-from shared.datasets.processing import Work, decode_work, schedule_processing
+from shared.datasets.processing import DatasetWork, decode_work, schedule_processing
 from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import Message, Order
 from shared.messaging.send import BatchSender
-from shared.messaging.sending import Patience
+from shared.messaging.sending import RetryBudget
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -108,7 +108,7 @@ def test_work_is_read_back_from_its_message() -> None:
     message = schedule_processing("sales", TWO_HOURLY, NOON)
     assert isinstance(message.body, bytes)
     work = decode_work(message.body)
-    assert work == Work("sales", "2026-03-01T12:00Z/PT2H", NOON, NOON + 2 * HOUR)
+    assert work == DatasetWork("sales", "2026-03-01T12:00Z/PT2H", NOON, NOON + 2 * HOUR)
     assert work.message_id == message.message_id
 
 
@@ -159,11 +159,11 @@ GOOD_WORK = {
     ],
 )
 def test_bad_work_says_what_is_wrong(change: dict[str, object], complaint: str) -> None:
-    with pytest.raises(BadEvent, match=complaint):
+    with pytest.raises(UnreadableMessage, match=complaint):
         decode_work(json.dumps({**GOOD_WORK, **change}))
-    with pytest.raises(BadEvent, match="not JSON"):
+    with pytest.raises(UnreadableMessage, match="not JSON"):
         decode_work("{")
-    with pytest.raises(BadEvent, match="object"):
+    with pytest.raises(UnreadableMessage, match="object"):
         decode_work("[]")
 
 
@@ -204,7 +204,7 @@ async def test_a_message_that_failed_before_works_when_it_comes_again() -> None:
     station = Station()
 
     class Broken:
-        async def run(self, _work: Work) -> None:
+        async def run(self, _work: DatasetWork) -> None:
             raise RuntimeError("no cluster")
 
     good, station.recompute = station.recompute, Broken()  # type: ignore[assignment]
@@ -263,7 +263,7 @@ def test_a_replacement_waits_for_one_lease_at_the_most() -> None:
 
 
 def test_the_longest_names_fit_into_the_id_of_a_replacement() -> None:
-    work = Work("x" * 80, "2026-03-01T02:00Z/PT4H48M", NOON, NOON + HOUR, 19_000_000)
+    work = DatasetWork("x" * 80, "2026-03-01T02:00Z/PT4H48M", NOON, NOON + HOUR, 19_000_000)
     message_id = put_off(Claim(work, "1", NOON, NOON), str(2**63), HOUR).message_id
     assert message_id is not None
     assert len(message_id) <= 128
@@ -272,7 +272,7 @@ def test_the_longest_names_fit_into_the_id_of_a_replacement() -> None:
 async def test_a_message_whose_replacement_cannot_be_sent_is_not_completed() -> None:
     station = Station()
     await station.claims.take(station.work, "1")
-    station.sender.patience = Patience(failures_max=2)
+    station.sender.patience = RetryBudget(failures_max=2)
     station.sender.link = MemoryLink(station.queue, [Fault.DROP_BEFORE] * 2)
     with pytest.raises(SendingStopped):
         await station.process("2")

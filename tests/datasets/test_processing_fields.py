@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from shared.datasets.errors import BadEvent
+from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import Period
-from shared.datasets.processing import Work, decode_work, encode_work, schedule_processing
+from shared.datasets.processing import DatasetWork, decode_work, encode_work, schedule_processing
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-WORK = Work("s", "2026-03-01", NOON, NOON + timedelta(days=1))
+WORK = DatasetWork("s", "2026-03-01", NOON, NOON + timedelta(days=1))
 BODY = (
     b'{"schema_version":1,"dataset":"s","label":"2026-03-01","start":"2026-03-01T12:00:00Z",'
     b'"end":"2026-03-02T12:00:00Z","late":0}'
@@ -22,7 +22,7 @@ BODY = (
 
 def test_work_is_compact_json_with_times_in_utc() -> None:
     here = timezone(timedelta(hours=5, minutes=30))
-    elsewhere = Work("s", WORK.label, WORK.start.astimezone(here), WORK.end.astimezone(here))
+    elsewhere = DatasetWork("s", WORK.label, WORK.start.astimezone(here), WORK.end.astimezone(here))
     assert encode_work(WORK) == encode_work(elsewhere) == BODY
 
 
@@ -59,5 +59,5 @@ def test_a_data_set_has_a_name_of_1_to_80_characters(length: int, accepted: bool
         return
     with pytest.raises(ValueError, match="1 to 80 characters"):
         schedule_processing(name, Period(), NOON)
-    with pytest.raises(BadEvent, match="1 to 80 characters"):
+    with pytest.raises(UnreadableMessage, match="1 to 80 characters"):
         decode_work(body)

@@ -21,7 +21,7 @@ from shared.autoscaling.deciding.guards import GUARDS
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.state import EntryKind
 from shared.ingestion.decoding.decoding import decode
-from shared.notifications.news import Kind
+from shared.notifications.news import NewsKind
 from shared.settings.declared import SECTIONS, SETTINGS
 from shared.wiring import ingestion as wiring_ingestion
 from tests.builders import NOW, resource, state
@@ -171,7 +171,7 @@ def test_the_rules_of_the_rules_page_decide() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heading", "kinds"), [("The decision log", EntryKind), ("Notifications", Kind)]
+    ("heading", "kinds"), [("The decision log", EntryKind), ("Notifications", NewsKind)]
 )
 def test_operations_explains_every_kind(heading: str, kinds: Iterable[str]) -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

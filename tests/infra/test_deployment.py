@@ -22,7 +22,7 @@ from local.azure_apis.plans import P1V3, Plan
 from shared import settings
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.webhook.webhook import LogHerald
+from shared.adapters.webhook.webhook import LogNotifier
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
@@ -32,7 +32,7 @@ from shared.datasets.entities import QueueFacts, problems
 from shared.datasets.flows import poison as telemetry_poison
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, Period
 from shared.ingestion.breaker.announcement import announcement
-from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.events import ingest
 from shared.ingestion.events.process_batch import Report
 from shared.ingestion.model import Gap
@@ -285,8 +285,8 @@ async def test_alerts_look_for_what_the_app_really_says(caplog: pytest.LogCaptur
     assert caplog.messages[-1].startswith(alert_texts("poison")[0])
     ingest.tell(Mock(), Report(gaps=[Gap(1, 2, NOW, "retention")]))
     assert caplog.messages[-1].startswith(alert_texts("events-gone")[0])
-    opened = Breaker(Mode.OPEN, 1, NOW, "6 failures")
-    await LogHerald().tell(announcement("metric_ingest", opened, ""))
+    opened = Breaker(BreakerMode.OPEN, 1, NOW, "6 failures")
+    await LogNotifier().tell(announcement("metric_ingest", opened, ""))
     assert caplog.messages[-1].startswith(alert_texts("breaker-opened")[0])
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 from shared.ingestion.breaker.announcement import announcement as news_of
 from shared.ingestion.breaker.announcement import closing
-from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.notifications.news import Style, shaped
 from tests.builders import NOW
 
-OPEN = Breaker(Mode.OPEN, 3, NOW, "101 failures <in> 30 s", retry_at=NOW + timedelta(seconds=30))
+OPEN = Breaker(
+    BreakerMode.OPEN, 3, NOW, "101 failures <in> 30 s", retry_at=NOW + timedelta(seconds=30)
+)
 LINK = "https://app/api/breakers/metric_ingest?token=t"
 
 
@@ -57,7 +59,7 @@ def test_without_a_key_it_is_said_that_there_is_no_link() -> None:
 
 
 def test_a_closing_is_told_once_for_each_incident_and_never_of_one_that_never_opened() -> None:
-    closed = replace(OPEN, mode=Mode.CLOSED, reason="the probe went through", retry_at=None)
+    closed = replace(OPEN, mode=BreakerMode.CLOSED, reason="the probe went through", retry_at=None)
     told = closing("metric_ingest", closed)
     assert told
     assert (told.news_id, told.kind) == ("metric_ingest/3/closed", "breaker.closed")

@@ -10,15 +10,15 @@ from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.breaker.breaker import (
     LONG_AGO,
     Breaker,
+    BreakerMode,
     BreakerTimes,
-    Mode,
     start_probe,
     take_announcement,
     trip,
 )
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.ownership.balance import Balancer
-from shared.ingestion.ownership.balancing import Ownership, View, plan
+from shared.ingestion.ownership.balancing import Ownership, OwnershipView, plan
 from tests.builders import NOW
 from tests.ingestion.test_processor import TIMES, Rig
 
@@ -33,13 +33,13 @@ def row(owner: str, ahead_seconds: float) -> Ownership:
 def test_a_row_further_ahead_than_a_lease_lasts_is_free_for_others(
     ahead_seconds: float, free: bool
 ) -> None:
-    found = plan(View(("0",), (row("a", ahead_seconds),)), "b", NOW, TIMES)
+    found = plan(OwnershipView(("0",), (row("a", ahead_seconds),)), "b", NOW, TIMES)
     assert (found.claim is not None and "(free)" in found.claim.reason) is free
 
 
 @pytest.mark.parametrize("ahead_seconds", [30.1, 600, 86_400])
 def test_its_owner_keeps_it_and_renews_it_at_once(ahead_seconds: float) -> None:
-    found = plan(View(("0",), (row("a", ahead_seconds),)), "a", NOW, TIMES)
+    found = plan(OwnershipView(("0",), (row("a", ahead_seconds),)), "a", NOW, TIMES)
     assert [kept.epoch for kept in found.keep] == [7]
     assert [(c.epoch, c.expected_version) for c in found.renewals] == [(7, "v")]
     assert found.claim is None
@@ -47,7 +47,7 @@ def test_its_owner_keeps_it_and_renews_it_at_once(ahead_seconds: float) -> None:
 
 def test_a_row_that_is_a_little_ahead_is_fresh() -> None:
     """Servers of one store differ by a little, and some tell their time to the second only."""
-    found = plan(View(("0",), (row("a", 5),)), "a", NOW, TIMES)
+    found = plan(OwnershipView(("0",), (row("a", 5),)), "a", NOW, TIMES)
     assert (len(found.keep), found.renewals) == (1, ())
 
 
@@ -115,7 +115,7 @@ def opened() -> Breaker:
 def test_an_open_breaker_probes_at_once_when_the_clock_is_set_back() -> None:
     probing = start_probe(opened(), "a", "0", NOW - timedelta(hours=1), BREAKER_TIMES)
     assert probing is not None
-    assert probing.mode is Mode.HALF_OPEN
+    assert probing.mode is BreakerMode.HALF_OPEN
 
 
 def test_a_break_that_is_within_its_bounds_is_kept() -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from shared.ingestion.breaker.breaker import (
     Breaker,
+    BreakerMode,
     BreakerTimes,
-    Mode,
     Probe,
     announced,
     break_seconds,
@@ -31,12 +31,12 @@ from tests.builders import NOW, ago
 
 TIMES = BreakerTimes(break_seconds=30, break_factor=2, break_seconds_max=100, probe_events=3)
 CLOSED = Breaker()
-OPEN = Breaker(Mode.OPEN, 4, ago(40), "failures", 1, retry_at=ago(10))
+OPEN = Breaker(BreakerMode.OPEN, 4, ago(40), "failures", 1, retry_at=ago(10))
 RESTING = replace(OPEN, retry_at=NOW + timedelta(seconds=1))
 PROBE = Probe("a", "7", NOW + timedelta(seconds=1), 3)
-HALF_OPEN = Breaker(Mode.HALF_OPEN, 4, ago(9), "a tries", 1, retry_at=ago(10), probe=PROBE)
+HALF_OPEN = Breaker(BreakerMode.HALF_OPEN, 4, ago(9), "a tries", 1, retry_at=ago(10), probe=PROBE)
 SILENT = replace(HALF_OPEN, probe=replace(PROBE, until=NOW))
-ISOLATED = Breaker(Mode.ISOLATED, 4, ago(9), "by hand")
+ISOLATED = Breaker(BreakerMode.ISOLATED, 4, ago(9), "by hand")
 ROWS = {
     "closed": CLOSED,
     "open": OPEN,
@@ -83,15 +83,19 @@ def intruding(row: Breaker) -> Breaker | None:
     return report_probe(row, "b", 3, None, NOW, TIMES)
 
 
-TRANSITIONS: dict[Callable[[Breaker], Breaker | None], dict[str, Mode]] = {
-    tripping: {"closed": Mode.OPEN},
-    isolating: dict.fromkeys(("closed", "open", "resting", "half_open", "silent"), Mode.ISOLATED),
-    probing: {"open": Mode.HALF_OPEN, "silent": Mode.HALF_OPEN},
-    closing: dict.fromkeys(("open", "resting", "half_open", "silent", "isolated"), Mode.CLOSED),
+TRANSITIONS: dict[Callable[[Breaker], Breaker | None], dict[str, BreakerMode]] = {
+    tripping: {"closed": BreakerMode.OPEN},
+    isolating: dict.fromkeys(
+        ("closed", "open", "resting", "half_open", "silent"), BreakerMode.ISOLATED
+    ),
+    probing: {"open": BreakerMode.HALF_OPEN, "silent": BreakerMode.HALF_OPEN},
+    closing: dict.fromkeys(
+        ("open", "resting", "half_open", "silent", "isolated"), BreakerMode.CLOSED
+    ),
     closing_another: {},
-    succeeding: {"half_open": Mode.CLOSED},
-    going_on: {"half_open": Mode.HALF_OPEN},
-    failing: {"half_open": Mode.OPEN},
+    succeeding: {"half_open": BreakerMode.CLOSED},
+    going_on: {"half_open": BreakerMode.HALF_OPEN},
+    failing: {"half_open": BreakerMode.OPEN},
     intruding: {},
 }
 
@@ -104,14 +108,14 @@ def test_every_transition_from_every_mode(
     after = rule(ROWS[name])
     assert (after.mode if after else None) == TRANSITIONS[rule].get(name)
     if after is not None:
-        assert (after.probe is not None) is (after.mode is Mode.HALF_OPEN)
+        assert (after.probe is not None) is (after.mode is BreakerMode.HALF_OPEN)
         assert after.epoch >= ROWS[name].epoch
 
 
 def test_opening_starts_an_incident_with_a_break() -> None:
     soon, later = NOW + timedelta(seconds=30), NOW + timedelta(seconds=60)
     assert tripping(CLOSED) == Breaker(
-        Mode.OPEN, 1, NOW, "101 failures", 1, retry_at=soon, announce_at=later
+        BreakerMode.OPEN, 1, NOW, "101 failures", 1, retry_at=soon, announce_at=later
     )
 
 
@@ -189,7 +193,7 @@ def test_a_probe_that_saw_too_few_events_goes_on_with_those_left() -> None:
     assert after.probe == Probe("a", "7", NOW + timedelta(seconds=60), 1)
     ended = report_probe(after, "a", 1, None, NOW, TIMES)
     assert ended is not None
-    assert ended.mode is Mode.CLOSED
+    assert ended.mode is BreakerMode.CLOSED
 
 
 def test_events_that_came_again_prove_nothing_and_do_not_keep_the_probe() -> None:
@@ -204,12 +208,12 @@ def test_what_succeeded_counts_whoever_tries_next() -> None:
     """Ten partitions with an event a minute each would else be half open for ever."""
     row, now = HALF_OPEN, NOW
     for _ in range(TIMES.probe_events):
-        assert row.mode is Mode.HALF_OPEN
+        assert row.mode is BreakerMode.HALF_OPEN
         one = report_probe(row, row.probe.holder if row.probe else "", 1, None, now, TIMES)
         assert one is not None
         now += timedelta(seconds=TIMES.probe_seconds)
         row = start_probe(one, f"{now}", "9", now, TIMES) or one
-    assert row.mode is Mode.CLOSED
+    assert row.mode is BreakerMode.CLOSED
 
 
 def test_who_crashed_with_the_probe_is_replaced_and_cannot_report_any_more() -> None:
@@ -276,14 +280,16 @@ def test_one_opening_per_incident_and_one_probe_at_a_time(steps: list[Any]) -> N
         after = next_row(name, before, who, now)
         if after is None or read_version != len(rows) - 1:
             continue
-        if after.mode in (Mode.OPEN, Mode.ISOLATED) and after.epoch > before.epoch:
+        if after.mode in (BreakerMode.OPEN, BreakerMode.ISOLATED) and after.epoch > before.epoch:
             openings[after.epoch] += 1
         assert after.epoch - before.epoch in (0, 1)
         assert after != before
-        if after.retry_at is not None and after.mode is Mode.OPEN:
+        if after.retry_at is not None and after.mode is BreakerMode.OPEN:
             assert 30 <= (after.retry_at - now).total_seconds() <= 100
         let_through = [who for who in "abc" if not gate(after, who, who, now).shut]
-        assert len(let_through) == {Mode.CLOSED: 3, Mode.HALF_OPEN: 1}.get(after.mode, 0)
+        assert len(let_through) == {BreakerMode.CLOSED: 3, BreakerMode.HALF_OPEN: 1}.get(
+            after.mode, 0
+        )
         rows.append(after)
     assert set(openings.values()) <= {1}
     assert sorted(openings) == list(range(1, rows[-1].epoch + 1))

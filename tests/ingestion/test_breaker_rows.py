@@ -9,8 +9,8 @@ import pytest
 
 from shared.ingestion.breaker.breaker import (
     Breaker,
+    BreakerMode,
     Gate,
-    Mode,
     Probe,
     break_seconds,
     close,
@@ -24,14 +24,14 @@ from shared.ingestion.breaker.breaker import (
 from tests.builders import NOW, ago
 from tests.ingestion.test_breaker import HALF_OPEN, OPEN, PROBE, TIMES
 
-CLOSED_BY_ADA = Breaker(Mode.CLOSED, 4, ago(9), "closed by ada", 1, closed_by="ada")
+CLOSED_BY_ADA = Breaker(BreakerMode.CLOSED, 4, ago(9), "closed by ada", 1, closed_by="ada")
 ANNOUNCED_BY = NOW + timedelta(seconds=TIMES.announce_seconds)
 PROBED_UNTIL = NOW + timedelta(seconds=TIMES.probe_seconds)
 
 
 def test_an_opened_breaker_forgets_who_closed_it_last() -> None:
     assert trip(CLOSED_BY_ADA, "6 failures", NOW, TIMES) == Breaker(
-        Mode.OPEN,
+        BreakerMode.OPEN,
         5,
         NOW,
         "6 failures",
@@ -44,14 +44,14 @@ def test_an_opened_breaker_forgets_who_closed_it_last() -> None:
 @pytest.mark.parametrize("row", [CLOSED_BY_ADA, OPEN, HALF_OPEN])
 def test_an_isolated_breaker_has_no_break_no_probe_and_nobody_who_closed_it(row: Breaker) -> None:
     assert isolate(row, "maintenance", NOW, TIMES) == Breaker(
-        Mode.ISOLATED, 5, NOW, "maintenance", row.breaks, announce_at=ANNOUNCED_BY
+        BreakerMode.ISOLATED, 5, NOW, "maintenance", row.breaks, announce_at=ANNOUNCED_BY
     )
 
 
 def test_a_probe_says_since_when_who_tries_what() -> None:
     assert start_probe(OPEN, "b", "9", NOW, TIMES) == replace(
         OPEN,
-        mode=Mode.HALF_OPEN,
+        mode=BreakerMode.HALF_OPEN,
         changed_at=NOW,
         reason="b tries partition 9",
         probe=Probe("b", "9", PROBED_UNTIL, 3),
@@ -60,13 +60,13 @@ def test_a_probe_says_since_when_who_tries_what() -> None:
 
 def test_a_probe_that_succeeded_closes_and_says_whose_it_was() -> None:
     assert report_probe(HALF_OPEN, "a", 3, None, NOW, TIMES) == Breaker(
-        Mode.CLOSED, 4, NOW, "the probe succeeded", 1, closed_by="a"
+        BreakerMode.CLOSED, 4, NOW, "the probe succeeded", 1, closed_by="a"
     )
 
 
 def test_a_person_who_closes_it_is_named_and_breaks_start_anew() -> None:
     assert close(OPEN, 4, "ada", NOW) == Breaker(
-        Mode.CLOSED, 4, NOW, "closed by ada", 0, closed_by="ada"
+        BreakerMode.CLOSED, 4, NOW, "closed by ada", 0, closed_by="ada"
     )
 
 

@@ -21,7 +21,7 @@ from shared.autoscaling.messages import decode_metric, decode_samples, encode_me
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.decoding import decode
 from shared.ingestion.decoding.metric_handler import MetricHandler
-from shared.ingestion.decoding.readings import BODY_CHARACTERS_MAX, Interests, Reading, Wanted
+from shared.ingestion.decoding.readings import BODY_CHARACTERS_MAX, Interests, Reading, WantedMetric
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Event, OutboxMessage, Stream
 from tests.builders import NOW, resource
@@ -30,10 +30,10 @@ BUS = (
     "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/Shop"
     "/providers/Microsoft.ServiceBus/namespaces/shop-bus"
 )
-AVERAGE = Wanted("plan-1", "backlog")
+AVERAGE = WantedMetric("plan-1", "backlog")
 INTERESTS = Interests(
     frozenset({("plan-1", "pushed"), ("plan-1", "other")}),
-    {key(BUS, "ActiveMessages"): (AVERAGE, Wanted("plan-2", "most", "maximum"))},
+    {key(BUS, "ActiveMessages"): (AVERAGE, WantedMetric("plan-2", "most", "maximum"))},
 )
 STREAM = Stream("ns", "hub", "$Default", "3")
 AT = datetime(2026, 3, 1, 11, 59, tzinfo=UTC)
@@ -120,7 +120,7 @@ def test_records_that_differ_by_a_dimension_are_one_reading() -> None:
         "maximum": 74,
         "count": 5,
     }.items():
-        wanted = Wanted("plan-1", "backlog", aggregation)
+        wanted = WantedMetric("plan-1", "backlog", aggregation)
         interests = Interests(monitored={key(BUS, "ActiveMessages"): (wanted,)})
         assert values(body(record(), second), interests) == {"backlog": value}
 

@@ -31,7 +31,7 @@ from shared.ingestion.events.process_batch import (
     LOST_REPLIES_MAX,
     RACES_MAX,
     Consumer,
-    Remembered,
+    LastCommit,
     run,
     sweep,
 )
@@ -451,7 +451,7 @@ async def test_a_batch_that_does_not_follow_is_held_against_what_stands(
 
 async def test_what_is_remembered_of_a_stream_that_another_took_over_is_refused(rig: Rig) -> None:
     await rig.begin(4)
-    other = replace(rig.consumer, writer=Writer("other", 2), remembered=Remembered())
+    other = replace(rig.consumer, writer=Writer("other", 2), remembered=LastCommit())
     await run(events(5, 9), other)
     with pytest.raises(Fenced):
         await run(events(5, 9), rig.consumer)
@@ -468,7 +468,7 @@ async def test_a_hub_made_anew_and_grown_past_the_checkpoint_is_told_before_it_i
     await rig.begin(4)
     rig.hub.recreate(STREAM, NOW + timedelta(hours=1))
     rig.hub.add(STREAM, *[replace(e, enqueued_at=NOW + timedelta(hours=2)) for e in events(0, 9)])
-    later = replace(rig.consumer, remembered=Remembered())
+    later = replace(rig.consumer, remembered=LastCommit())
     for _ in range(2):
         with pytest.raises(StreamRecreated, match="was made at"):
             await run(rig.hub.events[STREAM][5:], later)
@@ -510,7 +510,7 @@ async def test_a_dead_letter_of_a_reader_that_was_overtaken_goes_on_from_what_st
     rig: Rig,
 ) -> None:
     await rig.begin(4)
-    other = replace(rig.consumer, remembered=Remembered())
+    other = replace(rig.consumer, remembered=LastCommit())
     await run(events(5, 6), other)
     rig.handle.fails(8, ValueError("bad"))
     await run(events(5, 9), rig.consumer)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from shared.adapters.memory.ingestion import MemoryBreakerStore
-from shared.ingestion.breaker.breaker import Breaker, BreakerTimes, Mode, close, untold
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, close, untold
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
 from tests.builders import NOW
@@ -54,10 +54,10 @@ def rig() -> Rig:
 
 async def test_failures_of_all_instances_open_it_once_and_one_tells(rig: Rig) -> None:
     await rig.fail(25)
-    assert (await rig.row()).mode is Mode.CLOSED
+    assert (await rig.row()).mode is BreakerMode.CLOSED
     await rig.fail(1)
     row = await rig.row()
-    assert (row.mode, row.epoch, row.announced_epoch, rig.told) == (Mode.OPEN, 1, 1, [1])
+    assert (row.mode, row.epoch, row.announced_epoch, rig.told) == (BreakerMode.OPEN, 1, 1, [1])
     assert row.reason == "101 failures in 30 s, more than 100"
     assert [(await guard.admit("0")).shut for guard in rig.guards] == [True] * 4
 
@@ -69,7 +69,7 @@ async def test_failures_of_two_buckets_add_up_and_are_written_once(rig: Rig) -> 
     guard.count(rig.now, failures=40)
     guard.count(rig.now, failures=1, successes=1)
     await guard.after_batch()
-    assert (await rig.row()).mode is Mode.OPEN
+    assert (await rig.row()).mode is BreakerMode.OPEN
     assert guard.unwritten == {}
 
 
@@ -86,11 +86,11 @@ async def test_after_the_break_one_instance_probes_and_its_successes_close_it(ri
     await first.after_probe(1, None)
     assert (await second.admit("8")).events_max is None
     await first.after_batch()
-    assert (await rig.row()).mode is Mode.CLOSED, "failures of before do not open it again"
+    assert (await rig.row()).mode is BreakerMode.CLOSED, "failures of before do not open it again"
 
 
 async def test_an_opening_that_nobody_could_be_told_of_is_told_with_the_next_one() -> None:
-    row = Breaker(Mode.OPEN, 4, NOW, "too much", announced_epoch=2)
+    row = Breaker(BreakerMode.OPEN, 4, NOW, "too much", announced_epoch=2)
     assert [(each.epoch, each.reason) for each in untold(row)] == [
         (3, "it had opened before that, which was over before anybody could be told"),
         (4, "too much"),

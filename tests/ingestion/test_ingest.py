@@ -17,7 +17,7 @@ from shared.adapters.memory.ingestion import (
     MemoryHubReader,
     MemoryIngestionStore,
 )
-from shared.ingestion.breaker.breaker import Breaker, BreakerTimes, Mode, isolate
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, isolate
 from shared.ingestion.breaker.failure_window import Tally, TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.errors import (
@@ -31,7 +31,7 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.ingest import Line
+from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.lanes import side_by_side
@@ -64,16 +64,16 @@ class Rig:
         rule = TripRule(failures_max=5, slow_ratio_max=0.5, slow_seconds=2, throughput_min=4)
         times = BreakerTimes(break_seconds=30, probe_events=2)
         self.guard = BreakerGuard("i1", self.breakers, self, rule, times, self.passed)
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, PartitionPipeline] = {}
         self.watch = TailWatch(side_by_side(4))
 
-    def line(self, partition_id: str = "0") -> Line:
+    def line(self, partition_id: str = "0") -> PartitionPipeline:
         """An instance keeps its lines, and with them what it remembers."""
         if partition_id not in self.lines:
             self.lines[partition_id] = self.new_line(partition_id)
         return self.lines[partition_id]
 
-    def new_line(self, partition_id: str = "0") -> Line:
+    def new_line(self, partition_id: str = "0") -> PartitionPipeline:
         numbers = count()
         stream = replace(STREAM, partition_id=partition_id)
         consumer = Consumer(
@@ -86,7 +86,7 @@ class Rig:
             side_by_side(4),
             lambda: f"{self.now}-{next(numbers)}",
         )
-        return Line(consumer, self.guard, self, lambda: self.seconds)
+        return PartitionPipeline(consumer, self.guard, self, lambda: self.seconds)
 
     def passed(self) -> float:
         return (self.now - NOW).total_seconds()
@@ -116,7 +116,7 @@ class Rig:
     async def ingest(self, first: int, last: int) -> None:
         await ingest.run(events(first, last), self.line())
 
-    async def mode(self) -> Mode:
+    async def mode(self) -> BreakerMode:
         return (await self.breakers.load()).breaker.mode
 
     def wait(self, seconds: float) -> datetime:
@@ -183,10 +183,10 @@ async def test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(ri
     for _ in range(5):
         with pytest.raises(DependencyDown):
             await rig.ingest(0, 9)
-    assert await rig.mode() is Mode.CLOSED
+    assert await rig.mode() is BreakerMode.CLOSED
     with pytest.raises(DependencyDown):
         await rig.ingest(0, 9)
-    assert (await rig.mode(), rig.told, rig.checkpoint) == (Mode.OPEN, [1], -1)
+    assert (await rig.mode(), rig.told, rig.checkpoint) == (BreakerMode.OPEN, [1], -1)
     calls = len(rig.handled)
     with pytest.raises(BreakerOpen, match="hub/0 is held, the breaker is open: 6 failures"):
         await rig.ingest(0, 9)
@@ -194,7 +194,7 @@ async def test_a_dependency_that_is_down_holds_the_partition_until_it_is_back(ri
     rig.handle_error = None
     rig.wait(30)
     await rig.ingest(0, 9)
-    assert (await rig.mode(), rig.checkpoint, rig.sent[-1]) == (Mode.CLOSED, 9, "hub:0:9")
+    assert (await rig.mode(), rig.checkpoint, rig.sent[-1]) == (BreakerMode.CLOSED, 9, "hub:0:9")
     assert rig.handled[calls:] == list(range(10)), "a probe of a few, then the rest, each once"
 
 
@@ -203,11 +203,11 @@ async def test_a_probe_tries_only_a_few_and_opens_again_if_they_fail(rig: Rig) -
     rig.wait(10)
     rig.handle_error = BadEvent("nonsense")
     await rig.ingest(10, 15)  # six dead letters
-    assert (await rig.mode(), rig.checkpoint) == (Mode.OPEN, 15)
+    assert (await rig.mode(), rig.checkpoint) == (BreakerMode.OPEN, 15)
     rig.wait(60)
     with pytest.raises(BreakerOpen):
         await rig.ingest(16, 25)
-    assert (rig.checkpoint, await rig.mode()) == (17, Mode.OPEN)
+    assert (rig.checkpoint, await rig.mode()) == (17, BreakerMode.OPEN)
     assert len(rig.store.rows[STREAM].dead_letters) == 8
 
 
@@ -220,7 +220,7 @@ async def test_one_bad_event_does_not_fail_a_probe(rig: Rig) -> None:
     rig.wait(60)
     rig.handle_error, rig.bad = None, {10}
     await rig.ingest(10, 19)
-    assert (await rig.mode(), rig.checkpoint) == (Mode.CLOSED, 19)
+    assert (await rig.mode(), rig.checkpoint) == (BreakerMode.CLOSED, 19)
     assert list(rig.store.rows[STREAM].dead_letters) == [10]
 
 
@@ -230,11 +230,11 @@ async def test_nonsense_need_not_count(rig: Rig) -> None:
     await rig.ingest(0, 39)
     rig.wait(20)
     await rig.ingest(40, 49)
-    assert await rig.mode() is Mode.CLOSED
+    assert await rig.mode() is BreakerMode.CLOSED
     assert len(rig.store.rows[STREAM].dead_letters) == 30
     rig.handle_error = ValueError("nobody knows what this is")
     await rig.ingest(50, 56)
-    assert await rig.mode() is Mode.OPEN, "what is not known to be nonsense counts"
+    assert await rig.mode() is BreakerMode.OPEN, "what is not known to be nonsense counts"
 
 
 async def trip_again(rig: Rig) -> int:
@@ -254,14 +254,14 @@ async def test_events_that_come_again_are_neither_held_nor_a_trial(rig: Rig) -> 
         await rig.ingest(0, 10)
     rig.wait(60)
     await rig.ingest(0, 9)
-    assert (await rig.mode(), len(rig.handled)) == (Mode.OPEN, calls)
+    assert (await rig.mode(), len(rig.handled)) == (BreakerMode.OPEN, calls)
     rig.handle_error = None
     await rig.ingest(0, 10)
-    assert (await rig.mode(), rig.handled[calls:]) == (Mode.HALF_OPEN, [10])
+    assert (await rig.mode(), rig.handled[calls:]) == (BreakerMode.HALF_OPEN, [10])
     await rig.ingest(0, 10)
-    assert await rig.mode() is Mode.HALF_OPEN
+    assert await rig.mode() is BreakerMode.HALF_OPEN
     await rig.ingest(0, 14)
-    assert (await rig.mode(), rig.checkpoint) == (Mode.CLOSED, 14)
+    assert (await rig.mode(), rig.checkpoint) == (BreakerMode.CLOSED, 14)
 
 
 async def test_a_partition_where_nothing_is_new_leaves_the_probe_to_others(rig: Rig) -> None:
@@ -273,7 +273,7 @@ async def test_a_partition_where_nothing_is_new_leaves_the_probe_to_others(rig: 
         await rig.ingest(0, 10)
         rig.wait(10)
     await ingest.run(events(0, 0), rig.line("1"))
-    assert await rig.mode() is Mode.CLOSED
+    assert await rig.mode() is BreakerMode.CLOSED
 
 
 async def test_a_hub_made_anew_shows_while_the_breaker_is_open_too(rig: Rig) -> None:
@@ -314,7 +314,7 @@ async def test_a_queue_out_of_reach_holds_the_partition_and_loses_nothing(rig: R
     for _ in range(6):
         with pytest.raises(DependencyDown):
             await rig.ingest(0, 3)
-    assert (rig.checkpoint, await rig.mode()) == (3, Mode.OPEN)
+    assert (rig.checkpoint, await rig.mode()) == (3, BreakerMode.OPEN)
     assert len(rig.handled) == 4, "committed is committed"
     (tally,) = await rig.breakers.tallies(NOW)
     assert tally.last_error == "DependencyDown: queue metrics"
@@ -342,12 +342,12 @@ async def test_who_cannot_be_told_does_not_stop_anything_and_is_told_later(
 ) -> None:
     rig.announce_error, rig.handle_error = AnnouncementFailed("503"), BadEvent("nonsense")
     await rig.ingest(0, 9)
-    assert (await rig.mode(), rig.told, rig.checkpoint) == (Mode.OPEN, [], 9)
+    assert (await rig.mode(), rig.told, rig.checkpoint) == (BreakerMode.OPEN, [], 9)
     assert "[breaker_not_announced] incident 1: 503" in caplog.text
     rig.announce_error = rig.handle_error = None
     rig.wait(61)
     await rig.ingest(10, 19)
-    assert (await rig.mode(), rig.told) == (Mode.CLOSED, [1])
+    assert (await rig.mode(), rig.told) == (BreakerMode.CLOSED, [1])
 
 
 async def test_isolated_by_a_person_nothing_passes_and_no_probe_starts(rig: Rig) -> None:
@@ -400,7 +400,7 @@ async def test_while_the_breaker_is_open_the_tail_waits_too(rig: Rig) -> None:
     rig.hub.add(STREAM, *events(0, 6))
     await rig.watch.run(["0"], rig.line)
     seen = await rig.breakers.load()
-    await rig.breakers.replace(seen, replace(seen.breaker, mode=Mode.ISOLATED))
+    await rig.breakers.replace(seen, replace(seen.breaker, mode=BreakerMode.ISOLATED))
     await rig.watch.run(["0"], rig.line)
     assert rig.checkpoint == 3
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from shared.ingestion.breaker.breaker import Breaker, BreakerTimes, Mode, Probe, keep_probe
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, Probe, keep_probe
 from shared.ingestion.breaker.failure_window import Tally, TripRule
 from shared.ingestion.errors import BreakerOpen, DependencyDown, OutOfTime, StoreUnavailable
 from shared.ingestion.events import ingest
@@ -36,7 +36,7 @@ class SlowRig(Rig):
         self.beat: Beat | None = None
         self.beats = 0
 
-    def new_line(self, partition_id: str = "0") -> ingest.Line:
+    def new_line(self, partition_id: str = "0") -> ingest.PartitionPipeline:
         line = super().new_line(partition_id)
         consumer = replace(line.consumer, handle=self._handle_now)
         return replace(line, consumer=consumer, elapsed=self.passed, beside=self.beside)
@@ -91,8 +91,8 @@ async def test_a_batch_longer_than_the_window_opens_the_breaker_and_stops(
     with pytest.raises(BreakerOpen):
         await rig.ingest(0, 99)
     dead = len(rig.store.rows[STREAM].dead_letters)
-    assert await rig.mode() is Mode.CLOSED or 6 <= dead <= 8
-    assert await rig.mode() is Mode.OPEN
+    assert await rig.mode() is BreakerMode.CLOSED or 6 <= dead <= 8
+    assert await rig.mode() is BreakerMode.OPEN
     assert rig.checkpoint == dead - 1, "what was handled is accounted for, the rest is held"
     assert len(rig.handled) == dead
     assert "[batch_stopped] hub/0: the breaker is open: 6 failures" in caplog.text
@@ -115,7 +115,9 @@ async def test_another_instance_that_opens_the_breaker_stops_this_batch(rig: Slo
 
     async def open_it() -> None:
         seen = await rig.breakers.load()
-        await rig.breakers.replace(seen, replace(seen.breaker, mode=Mode.OPEN, reason="elsewhere"))
+        await rig.breakers.replace(
+            seen, replace(seen.breaker, mode=BreakerMode.OPEN, reason="elsewhere")
+        )
 
     handle = rig.handle
 
@@ -193,18 +195,18 @@ async def test_a_probe_that_takes_longer_than_its_time_closes_the_breaker(rig: S
     for _ in range(6):
         with pytest.raises(DependencyDown):
             await rig.ingest(0, 0)
-    assert await rig.mode() is Mode.OPEN
+    assert await rig.mode() is BreakerMode.OPEN
     rig.handle_error = None
     rig.seconds_of = lambda _: 90.0
     rig.wait(30)
     await rig.ingest(0, 2)
-    assert (await rig.mode(), rig.checkpoint) == (Mode.CLOSED, 2)
+    assert (await rig.mode(), rig.checkpoint) == (BreakerMode.CLOSED, 2)
 
 
 def test_a_probe_that_hangs_leaves_it_to_another_in_the_end() -> None:
     times = BreakerTimes(probe_seconds=60, probe_call_seconds_max=600)
     probe = Probe("i1", "0", NOW + timedelta(seconds=60), 10)
-    breaker: Breaker | None = Breaker(Mode.HALF_OPEN, 1, NOW, probe=probe)
+    breaker: Breaker | None = Breaker(BreakerMode.HALF_OPEN, 1, NOW, probe=probe)
     now, kept = NOW, 0
     while breaker is not None and kept < 1000:
         now, kept = now + timedelta(seconds=5), kept + 1
@@ -212,7 +214,7 @@ def test_a_probe_that_hangs_leaves_it_to_another_in_the_end() -> None:
         if breaker.probe is not None and now >= breaker.probe.until:
             break
     assert now == NOW + timedelta(seconds=600)
-    assert keep_probe(Breaker(Mode.HALF_OPEN, 1, NOW, probe=probe), "i2", NOW, times) is None
+    assert keep_probe(Breaker(BreakerMode.HALF_OPEN, 1, NOW, probe=probe), "i2", NOW, times) is None
 
 
 # --- sweeps -----------------------------------------------------------------------------------
@@ -309,7 +311,7 @@ async def test_what_a_sweep_finds_broken_opens_the_breaker_and_stops_the_sweep(
     with pytest.raises(ExceptionGroup) as raised:
         await rig.watch.run(["0"], rig.line)
     assert [type(each) for each in raised.value.exceptions] == [BreakerOpen]
-    assert await rig.mode() is Mode.OPEN
+    assert await rig.mode() is BreakerMode.OPEN
     assert 6 <= len(rig.store.rows[STREAM].dead_letters) <= 8
 
 
@@ -322,10 +324,10 @@ async def test_where_nothing_is_delivered_any_more_the_tail_tries_the_breaker(
     for _ in range(6):
         with pytest.raises(DependencyDown):
             await rig.ingest(1, 9)
-    assert await rig.mode() is Mode.OPEN
+    assert await rig.mode() is BreakerMode.OPEN
     rig.handle_error = None
     await look_for(rig, 600)
-    assert (await rig.mode(), rig.checkpoint) == (Mode.CLOSED, 9)
+    assert (await rig.mode(), rig.checkpoint) == (BreakerMode.CLOSED, 9)
 
 
 # --- beats of the event loop ------------------------------------------------------------------
@@ -425,7 +427,7 @@ async def test_a_batch_that_would_take_too_long_goes_on_where_its_time_ended(
     await rig.ingest(0, 98)
     assert rig.checkpoint == 98
     assert rig.handled == list(range(99)), "each event once"
-    assert await rig.mode() is Mode.CLOSED
+    assert await rig.mode() is BreakerMode.CLOSED
     assert sum(failures for _, _, failures in await tallies(rig)) == 2, "lack of time is no failure"
 
 

@@ -12,7 +12,7 @@ from shared.adapters.event_hubs.hub import KnownPartitions
 from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import Fenced, HubUnavailable, StoreUnavailable
 from shared.ingestion.ownership.balance import Balancer
-from shared.ingestion.ownership.balancing import BalancingTimes, Claim, Ownership
+from shared.ingestion.ownership.balancing import BalancingTimes, Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import SeenOwners
 from shared.ingestion.ownership.processor import Processor
 from shared.ingestion.ownership.serve import serve
@@ -33,7 +33,7 @@ class Owners(MemoryOwnershipStore):
             raise StoreUnavailable("no answer")
         return await super().owners()
 
-    async def write(self, claim: Claim) -> Ownership:
+    async def write(self, claim: OwnershipClaim) -> Ownership:
         if self.down:
             raise StoreUnavailable("no answer")
         row = await super().write(claim)
@@ -124,7 +124,7 @@ async def test_what_somebody_else_took_is_stopped() -> None:
     rig = Rig()
     await rig.processor.cycle()
     row = (await rig.owners.owners()).rows[0]
-    await rig.owners.write(Claim("0", "you", 2, row.version, "stolen"))
+    await rig.owners.write(OwnershipClaim("0", "you", 2, row.version, "stolen"))
     await rig.processor.cycle()
     assert rig.going_on == []
 

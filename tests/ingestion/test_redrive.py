@@ -10,7 +10,14 @@ from typing import TypeVar
 import pytest
 
 from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
-from shared.ingestion.dead_letters.find import Wanted, chunks, event_of, find, older_than, read
+from shared.ingestion.dead_letters.find import (
+    DeadLetterQuery,
+    chunks,
+    event_of,
+    find,
+    older_than,
+    read,
+)
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver, purge, send_away
 from shared.ingestion.errors import (
@@ -90,25 +97,25 @@ def numbers(letters: Sequence[StoredDeadLetter]) -> list[int]:
 async def test_they_are_found_by_hub_partition_number_kind_and_age() -> None:
     store = await store_with(range(1, 7))
     await store_with([2], SECOND, store)
-    assert numbers(await find(store, Wanted(), 100)) == [1, 2, 3, 4, 5, 6, 2]
-    assert numbers(await find(store, Wanted(partition_id="1"), 100)) == [2]
-    assert numbers(await find(store, Wanted(hub="other"), 100)) == []
-    assert numbers(await find(store, Wanted(sequence=2), 100)) == [2, 2]
-    assert numbers(await find(store, Wanted(kind=FailureKind.EXHAUSTED), 100)) == [3, 6]
-    old = Wanted(failed_before=NOW - timedelta(hours=4))
+    assert numbers(await find(store, DeadLetterQuery(), 100)) == [1, 2, 3, 4, 5, 6, 2]
+    assert numbers(await find(store, DeadLetterQuery(partition_id="1"), 100)) == [2]
+    assert numbers(await find(store, DeadLetterQuery(hub="other"), 100)) == []
+    assert numbers(await find(store, DeadLetterQuery(sequence=2), 100)) == [2, 2]
+    assert numbers(await find(store, DeadLetterQuery(kind=FailureKind.EXHAUSTED), 100)) == [3, 6]
+    old = DeadLetterQuery(failed_before=NOW - timedelta(hours=4))
     assert numbers(await find(store, old, 100)) == [5, 6]
 
 
 async def test_they_come_page_by_page_however_many_there_are() -> None:
     store = await store_with(range(250), store=MemoryIngestionStore(lambda: NOW, rows_max=300))
-    assert numbers(await find(store, Wanted(), 240)) == list(range(240))
-    assert numbers(await find(store, Wanted(), 240, after=239)) == list(range(240, 250))
+    assert numbers(await find(store, DeadLetterQuery(), 240)) == list(range(240))
+    assert numbers(await find(store, DeadLetterQuery(), 240, after=239)) == list(range(240, 250))
 
 
 async def test_all_are_gone_through_once_though_some_stay_and_some_go() -> None:
     store = await store_with(range(10))
     met: list[int] = []
-    async for chunk in chunks(store, Wanted(), 3):
+    async for chunk in chunks(store, DeadLetterQuery(), 3):
         met += numbers(chunk)
         await purge(store, chunk[:2])
     assert met == list(range(10))
@@ -117,19 +124,19 @@ async def test_all_are_gone_through_once_though_some_stay_and_some_go() -> None:
 async def test_reading_one_gives_its_event_and_says_what_is_not_clear() -> None:
     store = await store_with([1, 2])
     hub = MemoryHubReader()
-    stored, found = await read(store, hub, Wanted(sequence=2))
+    stored, found = await read(store, hub, DeadLetterQuery(sequence=2))
     assert (stored.letter.error, found.body, found.partition_key) == ("ValueError: 2", b"x", "key")
     with pytest.raises(NotThere, match="no dead letter"):
-        await read(store, hub, Wanted(sequence=3))
+        await read(store, hub, DeadLetterQuery(sequence=3))
     await store_with([2], SECOND, store)
     with pytest.raises(NotThere, match="more than one"):
-        await read(store, hub, Wanted(sequence=2))
+        await read(store, hub, DeadLetterQuery(sequence=2))
 
 
 async def test_a_body_too_large_to_keep_is_read_from_the_hub_while_it_is_there() -> None:
     store, hub = await store_with([1]), MemoryHubReader()
     hub.add(FIRST, event(0), event(1, b"large"))
-    stored = (await find(store, Wanted(), 1))[0]
+    stored = (await find(store, DeadLetterQuery(), 1))[0]
     without = replace(stored, letter=replace(stored.letter, body=None))
     assert (await event_of(without, hub)).body == b"large"
     hub.forget(FIRST, 2)
@@ -142,15 +149,17 @@ async def test_a_body_too_large_to_keep_is_read_from_the_hub_while_it_is_there()
 
 async def test_a_redriven_event_is_an_effect_with_its_messages_and_no_dead_letter() -> None:
     store = await store_with([1, 2])
-    outcome = await redriver(store, to_message).run(await find(store, Wanted(sequence=1), 1))
+    outcome = await redriver(store, to_message).run(
+        await find(store, DeadLetterQuery(sequence=1), 1)
+    )
     assert numbers(outcome.done) == [1]
-    assert numbers(await find(store, Wanted(), 9)) == [2]
+    assert numbers(await find(store, DeadLetterQuery(), 9)) == [2]
     assert [s.message.message_id for s in await store.outbox(FIRST, 9)] == ["hub:0:1"]
 
 
 async def test_of_two_who_redrive_one_does() -> None:
     store = await store_with([1])
-    letters = await find(store, Wanted(), 1)
+    letters = await find(store, DeadLetterQuery(), 1)
     first = await redriver(store, to_message).run(letters)
     second = await redriver(store, to_message).run(letters)
     assert (len(first.done), len(second.done), len(second.gone)) == (1, 0, 1)
@@ -165,12 +174,12 @@ async def test_what_fails_again_stays_and_the_others_go_on() -> None:
             raise TransientFailure("not yet")
         return to_message(event)
 
-    outcome = await redriver(store, handle).run(await find(store, Wanted(), 9))
+    outcome = await redriver(store, handle).run(await find(store, DeadLetterQuery(), 9))
     assert numbers(outcome.done) == [1, 4]
     assert [(s.letter.sequence, why) for s, why in outcome.failed] == [
         (2, "TransientFailure: not yet")
     ]
-    assert numbers(await find(store, Wanted(), 9)) == [2]
+    assert numbers(await find(store, DeadLetterQuery(), 9)) == [2]
 
 
 async def test_an_outage_stops_redriving_and_harms_nothing() -> None:
@@ -180,8 +189,8 @@ async def test_an_outage_stops_redriving_and_harms_nothing() -> None:
         raise DependencyDown("database")
 
     with pytest.raises(DependencyDown):
-        await redriver(store, handle).run(await find(store, Wanted(), 9))
-    assert numbers(await find(store, Wanted(), 9)) == [1, 2]
+        await redriver(store, handle).run(await find(store, DeadLetterQuery(), 9))
+    assert numbers(await find(store, DeadLetterQuery(), 9)) == [1, 2]
 
 
 class LosesReplies(MemoryIngestionStore):
@@ -198,7 +207,7 @@ class LosesReplies(MemoryIngestionStore):
 
 async def test_a_lost_reply_does_not_make_it_twice_or_a_failure() -> None:
     store = await store_with([1], store=LosesReplies(lambda: NOW))
-    outcome = await redriver(store, to_message).run(await find(store, Wanted(), 9))
+    outcome = await redriver(store, to_message).run(await find(store, DeadLetterQuery(), 9))
     assert numbers(outcome.done) == [1]
     assert len(await store.outbox(FIRST, 9)) == 1
 
@@ -224,22 +233,22 @@ class Queue:
 async def test_what_was_sent_to_a_queue_is_removed_and_nothing_else() -> None:
     store, queue = await store_with([1, 2]), Queue()
     outcome = await send_away(
-        store, MemoryHubReader(), queue, await find(store, Wanted(sequence=1), 9)
+        store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(sequence=1), 9)
     )
     assert numbers(outcome.done) == [1]
     assert queue.taken == {"hub:0:1": b"x"}
-    assert numbers(await find(store, Wanted(), 9)) == [2]
+    assert numbers(await find(store, DeadLetterQuery(), 9)) == [2]
 
 
 async def test_what_may_not_have_been_sent_is_kept_and_sending_again_adds_nothing() -> None:
     store, queue = await store_with([1, 2]), Queue(fails=True)
     with pytest.raises(SendingFailed):
-        await send_away(store, MemoryHubReader(), queue, await find(store, Wanted(), 9))
-    assert numbers(await find(store, Wanted(), 9)) == [1, 2]
+        await send_away(store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(), 9))
+    assert numbers(await find(store, DeadLetterQuery(), 9)) == [1, 2]
     queue.fails = False
-    await send_away(store, MemoryHubReader(), queue, await find(store, Wanted(), 9))
+    await send_away(store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(), 9))
     assert sorted(queue.taken) == ["hub:0:1", "hub:0:2"]
-    assert await find(store, Wanted(), 9) == []
+    assert await find(store, DeadLetterQuery(), 9) == []
 
 
 # --- for good ---------------------------------------------------------------------------------
@@ -248,6 +257,6 @@ async def test_what_may_not_have_been_sent_is_kept_and_sending_again_adds_nothin
 async def test_purging_by_age_goes_by_the_stores_clock() -> None:
     store = await store_with(range(1, 7))
     before = await older_than(store, FIRST, timedelta(hours=4))
-    outcome = await purge(store, await find(store, Wanted(failed_before=before), 100))
+    outcome = await purge(store, await find(store, DeadLetterQuery(failed_before=before), 100))
     assert numbers(outcome.done) == [5, 6]
-    assert numbers(await find(store, Wanted(), 100)) == [1, 2, 3, 4]
+    assert numbers(await find(store, DeadLetterQuery(), 100)) == [1, 2, 3, 4]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shared.adapters.memory.ingestion import MemoryIngestionStore, MemoryRetentionStore
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.events import retain
-from shared.ingestion.events.retain import Keeper
+from shared.ingestion.events.retain import EffectRetention
 from shared.ingestion.events.retention import MARKS_KEPT, Tidying, tidy
 from shared.ingestion.model import Checkpoint, Commit, Effect, Mark, Stream
 from tests.builders import NOW
@@ -71,7 +71,7 @@ class Rig:
         self.now = NOW
         self.store = MemoryIngestionStore(lambda: self.now, rows_max=10_000)
         self.retention = MemoryRetentionStore(self.store)
-        self.keeper = Keeper(self.store, self.retention, KEEP, self.elapsed)
+        self.keeper = EffectRetention(self.store, self.retention, KEEP, self.elapsed)
 
     def elapsed(self) -> float:
         return (self.now - NOW).total_seconds()

@@ -20,7 +20,7 @@ from local.functions_host.retries import delay_seconds
 from local.functions_host.time_span import parse_time_span
 from shared.adapters.service_bus.clients import ATTEMPT_SECONDS
 from shared.datasets.flows import process_dataset
-from shared.messaging.sending import Patience
+from shared.messaging.sending import RetryBudget
 from shared.nightly.model import RunPolicy
 
 
@@ -163,7 +163,7 @@ def test_a_function_ends_while_it_still_has_its_message_and_before_others_take_i
 
 def test_sending_is_given_up_before_the_function_that_sends_is_ended() -> None:
     """A function that exceeds its time takes all others of its worker with it."""
-    patience = Patience()
+    patience = RetryBudget()
     pauses = sum(patience.pause(failures) for failures in range(1, patience.failures_max))
     seconds = read_host_json(APP_DIR).function_timeout_seconds
     assert seconds is not None

@@ -25,7 +25,7 @@ from shared.adapters.service_bus.sender import _run, batch_sender
 from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import Message, Result
 from shared.messaging.send import BatchSender
-from shared.messaging.sending import Patience
+from shared.messaging.sending import RetryBudget
 from shared.settings.connections import ServiceBusConnection
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
 from tests.local.half_open import HalfOpenProxy
@@ -69,7 +69,7 @@ class Program:
         make = AioClient if kind == "aio" else BlockingClient
         connection = ServiceBusConnection("Bus", connection_string)
         client = make(connection, "jobs", topic=False, attempt_seconds=SECONDS)
-        patience = Patience(failures_max=3, pause_seconds=0.01)
+        patience = RetryBudget(failures_max=3, pause_seconds=0.01)
         link = ServiceBusLink(client, loader(now))
         self.sender = BatchSender(link, self._sleep, lambda: "unused", patience)
         self.blocks = kind == "blocking"
@@ -123,7 +123,7 @@ async def test_a_sender_that_gave_up_begins_with_another_connection(
 ) -> None:
     await program.send(f"one of {id(program)}")
     proxy.swallow()
-    patience, program.sender.patience = program.sender.patience, Patience(failures_max=1)
+    patience, program.sender.patience = program.sender.patience, RetryBudget(failures_max=1)
     with pytest.raises(SendingStopped, match="timed out"):
         async with asyncio.timeout(BOUND_SECONDS):
             await program.send(f"two of {id(program)}")

@@ -24,7 +24,7 @@ from shared.adapters.service_bus.sender import batch_sender
 from shared.adapters.tables.claims import TableClaims
 from shared.datasets.flows.process_dataset import LEASE
 from shared.datasets.ports import ClaimStore
-from shared.datasets.processing import Work, processing_message
+from shared.datasets.processing import DatasetWork, processing_message
 from shared.messaging.model import Message
 from shared.messaging.send import BatchSender
 from shared.settings.connections import ServiceBusConnection, StorageConnection
@@ -36,8 +36,8 @@ SECONDS_MAX = 30
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def work_on(dataset: str, late: int = 0) -> Work:
-    return Work(dataset, "2026-03-01", DAY, DAY + timedelta(days=1), late)
+def work_on(dataset: str, late: int = 0) -> DatasetWork:
+    return DatasetWork(dataset, "2026-03-01", DAY, DAY + timedelta(days=1), late)
 
 
 @dataclass
@@ -49,7 +49,7 @@ class World:
     sender: BatchSender
     clock: Clock
 
-    async def send(self, *works: Work) -> None:
+    async def send(self, *works: DatasetWork) -> None:
         messages = [processing_message(work, work.message_id, self.clock()) for work in works]
         for message in messages:
             await self.sender.send([message])

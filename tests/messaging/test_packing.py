@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.messaging.model import Cargo, Chunk, Limits, Message, Order, Parcel
+from shared.messaging.model import BatchLimits, Cargo, Chunk, Message, Order, Parcel
 from shared.messaging.packing import ENVELOPE_BYTES_MAX, cargo_of, pack, too_large
 from shared.messaging.wire_size import envelope_bytes
 from tests.builders import NOW
@@ -28,13 +28,13 @@ def cargo(sizes: list[int], keys: list[str | None] | None = None) -> Cargo:
     )
 
 
-def packed(load: Cargo, limits: Limits, order: Order) -> list[Chunk]:
+def packed(load: Cargo, limits: BatchLimits, order: Order) -> list[Chunk]:
     return pack(range(len(load.parcels)), load, limits, order)
 
 
 loads = st.lists(st.tuples(st.integers(0, 900), st.sampled_from([None, "a", "b"])), max_size=60)
 limits = st.builds(
-    Limits,
+    BatchLimits,
     st.integers(980, 1300),
     st.integers(1, 9),
     extra_bytes=st.integers(0, 30),
@@ -44,7 +44,7 @@ limits = st.builds(
 
 @given(loads, limits, st.sampled_from(Order))
 def test_every_message_is_in_one_batch_and_every_batch_within_its_limits(
-    load: list[tuple[int, str | None]], limits: Limits, order: Order
+    load: list[tuple[int, str | None]], limits: BatchLimits, order: Order
 ) -> None:
     messages = cargo([size for size, _ in load], [key for _, key in load])
     chunks = packed(messages, limits, order)
@@ -61,7 +61,7 @@ def test_every_message_is_in_one_batch_and_every_batch_within_its_limits(
 
 @given(loads, limits)
 def test_order_is_kept_as_far_as_it_is_asked_for(
-    load: list[tuple[int, str | None]], limits: Limits
+    load: list[tuple[int, str | None]], limits: BatchLimits
 ) -> None:
     messages = cargo([size for size, _ in load], [key for _, key in load])
     kept = [p for chunk in packed(messages, limits, Order.KEPT) for p in chunk.positions]
@@ -86,7 +86,7 @@ def fewest_in_order(sizes: list[int], room: int, count_max: int) -> int:
 def test_no_division_that_keeps_the_order_has_fewer_batches(sizes: list[int], most: int) -> None:
     load = cargo(sizes)
     room = LIMIT - envelope_bytes(Message(None, message_id="m0"))
-    found = packed(load, Limits(LIMIT, most), Order.KEPT)
+    found = packed(load, BatchLimits(LIMIT, most), Order.KEPT)
     longest_id = envelope_bytes(Message(None, message_id="m24"))
     assert len(found) <= fewest_in_order(list(load.sections), LIMIT - longest_id, most)
     assert len(found) >= fewest_in_order(list(load.sections), room, most)
@@ -96,7 +96,7 @@ def test_free_order_stays_within_a_percent_of_the_bound() -> None:
     randomly = random.Random(5)
     sizes = [min(200_000, int(randomly.lognormvariate(7.6, 1))) for _ in range(5000)]
     load = cargo(sizes)
-    limits = Limits(262_144)
+    limits = BatchLimits(262_144)
     bound = math.ceil(sum(load.sections) / limits.batch_bytes)
     free, kept = (len(packed(load, limits, order)) for order in (Order.FREE, Order.KEPT))
     assert bound <= free <= math.ceil(bound * 1.01)
@@ -104,7 +104,7 @@ def test_free_order_stays_within_a_percent_of_the_bound() -> None:
 
 
 def test_ten_thousand_tiny_messages_make_three_batches_for_their_number() -> None:
-    chunks = packed(cargo([10] * 10_000), Limits(262_144), Order.FREE)
+    chunks = packed(cargo([10] * 10_000), BatchLimits(262_144), Order.FREE)
     assert [len(chunk.positions) for chunk in chunks] == [4500, 4500, 1000]
 
 
@@ -112,16 +112,19 @@ def test_what_fits_alone_but_not_beside_the_longest_id_still_gets_a_batch() -> N
     short, long = Message(None, message_id="s"), Message(None, message_id="l" * 100)
     room = LIMIT - envelope_bytes(short) - 8
     load = cargo_of([Parcel(short, room), Parcel(long, 10)])
-    assert too_large([0, 1], load, Limits(LIMIT)) == []
-    assert {tuple(c.positions) for c in packed(load, Limits(LIMIT), Order.FREE)} == {(0,), (1,)}
+    assert too_large([0, 1], load, BatchLimits(LIMIT)) == []
+    assert {tuple(c.positions) for c in packed(load, BatchLimits(LIMIT), Order.FREE)} == {
+        (0,),
+        (1,),
+    }
 
 
 @pytest.mark.parametrize(("surplus", "refused"), [(0, []), (1, [1])])
 def test_too_large_is_what_does_not_fit_to_the_byte(surplus: int, refused: list[int]) -> None:
     room = LIMIT - envelope_bytes(Message(None, message_id="m1")) - 8
     load = cargo([300, room + surplus])
-    assert too_large(range(2), load, Limits(LIMIT)) == refused
-    assert too_large(range(2), load, Limits(LIMIT, extra_bytes=9, learned_bytes=99)) == refused
+    assert too_large(range(2), load, BatchLimits(LIMIT)) == refused
+    assert too_large(range(2), load, BatchLimits(LIMIT, extra_bytes=9, learned_bytes=99)) == refused
 
 
 @pytest.mark.parametrize("first", ["short", "long"])
@@ -133,7 +136,7 @@ def test_in_free_order_a_batch_has_room_for_whichever_envelope_comes_to_stand_ar
     messages = [short, long] if first == "short" else [long, short]
     room = LIMIT - envelope_bytes(short) - 2 * 8
     load = cargo_of([Parcel(message, room // 2) for message in messages])
-    chunks = packed(load, Limits(LIMIT), Order.FREE)
+    chunks = packed(load, BatchLimits(LIMIT), Order.FREE)
     assert [list(chunk.positions) for chunk in chunks] == [[0], [1]]
     assert all(chunk.wire_bytes <= LIMIT for chunk in chunks)
 
@@ -149,20 +152,20 @@ ROOM = LIMIT - envelope_bytes(Message(None, message_id="m"))
 @pytest.mark.parametrize("order", Order)
 def test_a_batch_is_filled_to_the_byte(order: Order) -> None:
     full, over = of_sizes(400, ROOM - 400), of_sizes(401, ROOM - 400)
-    assert [c.wire_bytes for c in packed(full, Limits(LIMIT), order)] == [LIMIT]
-    assert len(packed(over, Limits(LIMIT), order)) == 2
+    assert [c.wire_bytes for c in packed(full, BatchLimits(LIMIT), order)] == [LIMIT]
+    assert len(packed(over, BatchLimits(LIMIT), order)) == 2
 
 
 def test_in_free_order_what_is_left_of_a_batch_takes_the_smallest_that_fit() -> None:
     load = of_sizes(500, 300, 300, 100, 100, ROOM - 500 - 300)
-    chunks = packed(load, Limits(LIMIT), Order.FREE)
+    chunks = packed(load, BatchLimits(LIMIT), Order.FREE)
     assert sum(len(chunk.positions) for chunk in chunks) == 6
     assert len(chunks) == math.ceil(sum(load.sections) / ROOM)
 
 
 def test_in_free_order_the_number_of_messages_counts_across_sizes() -> None:
     load = of_sizes(400, *[100] * 5)
-    chunks = packed(load, Limits(LIMIT, batch_messages=3), Order.FREE)
+    chunks = packed(load, BatchLimits(LIMIT, batch_messages=3), Order.FREE)
     assert [len(chunk.positions) for chunk in chunks] == [3, 3]
 
 
@@ -177,7 +180,7 @@ def test_messages_of_a_session_or_of_a_partition_key_alone_stay_among_themselves
     ]
     load = cargo_of([Parcel(message, 10) for message in messages])
     assert list(load.keys) == ["a", "b", None]
-    assert len(packed(load, Limits(LIMIT), order)) == 3
+    assert len(packed(load, BatchLimits(LIMIT), order)) == 3
 
 
 def test_even_the_longest_ids_of_the_largest_characters_are_counted() -> None:
@@ -193,5 +196,5 @@ def test_even_the_longest_ids_of_the_largest_characters_are_counted() -> None:
     assert envelope_bytes(largest) <= ENVELOPE_BYTES_MAX
     load = cargo_of([Parcel(largest, 5000)])
     just_beside = load.sections[0] + envelope_bytes(largest)
-    assert too_large([0], load, Limits(just_beside)) == []
-    assert too_large([0], load, Limits(just_beside - 1)) == [0]
+    assert too_large([0], load, BatchLimits(just_beside)) == []
+    assert too_large([0], load, BatchLimits(just_beside - 1)) == [0]

@@ -11,10 +11,10 @@ import pytest
 from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
 from shared.adapters.service_bus.encoding import parcels
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped, UnsendableMessage
-from shared.messaging.model import Batch, Limits, Message, Order
+from shared.messaging.model import Batch, BatchLimits, Message, Order
 from shared.messaging.packing import cargo_of
 from shared.messaging.send import BatchSender
-from shared.messaging.sending import Outcome, Patience, SizeExceeded, advance, begin
+from shared.messaging.sending import Outcome, RetryBudget, SizeExceeded, advance, begin
 
 LIMIT = 4096
 
@@ -41,7 +41,9 @@ class Bench:
             busy_seconds=busy_seconds,
         )
         self.pauses: list[float] = []
-        self.sender = BatchSender(self.link, self.sleep, lambda: "call", Patience(failures_max=4))
+        self.sender = BatchSender(
+            self.link, self.sleep, lambda: "call", RetryBudget(failures_max=4)
+        )
 
     async def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -115,8 +117,8 @@ async def test_a_limit_learned_from_small_messages_refuses_no_large_one(order: O
 
 def test_a_message_that_others_headers_would_make_too_large_is_tried_alone() -> None:
     load = parcels([*messages(2, 10), *messages(1, LIMIT - 60)], 0)
-    sending = begin(cargo_of(load), Limits(LIMIT), Order.KEPT)
-    wiser = advance(sending, SizeExceeded(header_bytes=54), Patience())
+    sending = begin(cargo_of(load), BatchLimits(LIMIT), Order.KEPT)
+    wiser = advance(sending, SizeExceeded(header_bytes=54), RetryBudget())
     assert ([list(chunk.positions) for chunk in wiser.chunks], wiser.refused) == ([[0, 1], [2]], ())
 
 
@@ -134,14 +136,14 @@ async def test_what_one_refused_message_taught_is_forgotten(place: int) -> None:
     load[place] = Message(b"bad", message_id="bad")
     result = await bench.sender.send(load)
     assert (result.sent, result.refused) == (299, (f"#{place} (bad)",))
-    assert bench.sender.limits == Limits(LIMIT)
+    assert bench.sender.limits == BatchLimits(LIMIT)
     assert result.batches <= math.ceil(300 / 7) + 5
 
 
 async def test_larger_headers_are_remembered_before_the_limit_is_lowered() -> None:
     bench = Bench(queue=MemoryQueue(LIMIT, counted_extra=54), tells_headers=True)
     result = await bench.sender.send(messages(100, 10))
-    assert bench.sender.limits == Limits(LIMIT, extra_bytes=54)
+    assert bench.sender.limits == BatchLimits(LIMIT, extra_bytes=54)
     assert result.retries == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from shared.nightly import runs
 from shared.nightly.dates import demands, night, over
-from shared.nightly.model import Day, Demand, JobPhase, JobStatus, Run, RunPolicy, RunState
+from shared.nightly.model import DateRuns, Demand, JobPhase, JobStatus, Run, RunPolicy, RunState
 from shared.nightly.runs import Do
 from shared.nightly.telling import run_news
 from shared.notifications.news import Severity
@@ -32,7 +32,7 @@ def submitted() -> Run:
 
 
 def step(demand: Demand | None, latest: Run | None, now: datetime = NOW, others: int = 0) -> Do:
-    return runs.next_step(Day(DAY, demand, latest), others, now, POLICY).do
+    return runs.next_step(DateRuns(DAY, demand, latest), others, now, POLICY).do
 
 
 def test_what_is_asked_for_is_started_and_nothing_else() -> None:
@@ -101,7 +101,7 @@ def test_failures_are_tried_again_after_growing_waits_and_then_given_up() -> Non
         waits.append((latest.retry_at - now) / timedelta(minutes=1))
         assert step(DEMAND, latest, latest.retry_at - timedelta(seconds=1)) is Do.NOTHING
         now = latest.retry_at
-        again = runs.next_step(Day(DAY, DEMAND, latest), 0, now, POLICY)
+        again = runs.next_step(DateRuns(DAY, DEMAND, latest), 0, now, POLICY)
         assert again.do is Do.START
         latest = runs.started("events", DEMAND, latest, again.attempt, "t", now, POLICY)
     assert waits == [10, 20]
@@ -114,7 +114,7 @@ def test_failures_are_tried_again_after_growing_waits_and_then_given_up() -> Non
 def test_more_data_give_a_date_that_was_given_up_another_series_of_attempts() -> None:
     given_up = runs.failed(run(attempt=3), "no memory", NOW, POLICY)
     more = replace(DEMAND, data_until=DATA + HOUR)
-    again = runs.next_step(Day(DAY, more, given_up), 0, NOW, POLICY)
+    again = runs.next_step(DateRuns(DAY, more, given_up), 0, NOW, POLICY)
     assert (again.do, again.attempt) == (Do.START, 1)
 
 

@@ -7,8 +7,8 @@ from datetime import date, timedelta
 
 import pytest
 
-from shared.adapters.memory.nightly import MemoryHerald, MemoryRunStore, MemorySubmitter
-from shared.nightly.flows.settle import Settler
+from shared.adapters.memory.nightly import MemoryNotifier, MemoryRunStore, MemorySubmitter
+from shared.nightly.flows.settle import RunManager
 from shared.nightly.model import Demand, Job, JobPhase, JobStatus, RunPolicy, RunState
 from shared.sampling.unreadable import PREFIX, found_in, spans
 from tests.builders import NOW
@@ -20,7 +20,7 @@ async def test_nights_that_meet_the_same_dates_tell_people_of_them_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    store, submitter, herald = MemoryRunStore(lambda: NOW), MemorySubmitter(), MemoryHerald()
+    store, submitter, notifier = MemoryRunStore(lambda: NOW), MemorySubmitter(), MemoryNotifier()
 
     def job(run: object) -> Job:
         return Job(getattr(run, "token", ""), ())
@@ -28,16 +28,16 @@ async def test_nights_that_meet_the_same_dates_tell_people_of_them_once(
     def token(day: date, number: int) -> str:
         return f"{day}-{number}"
 
-    settler = Settler(store, submitter, herald, RunPolicy(), job, token)
+    run_manager = RunManager(store, submitter, notifier, RunPolicy(), job, token)
     for number in range(3):
         day = date(2026, 2, 26) + timedelta(days=number)
         await store.ask("events", Demand(day, NOW, "the night"))
-        await settler.run("events")
+        await run_manager.run("events")
         submitter.statuses[token(day, 1)] = JobStatus(JobPhase.SUCCEEDED, warning=WARNING)
-        await settler.run("events")
+        await run_manager.run("events")
         (run,) = store.runs("events", day)
         assert (run.state, run.warning, run.untold) == (RunState.SUCCEEDED, WARNING, False)
-    (news,) = herald.news
+    (news,) = notifier.news
     assert WARNING in news.text
     lines = [r for r in caplog.records if getattr(r, "action", "") == "trends_succeeded"]
     assert [line.levelno for line in lines] == [logging.WARNING] * 3

@@ -12,8 +12,8 @@ import pytest
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.memory.ingestion import MemoryIngestionStore
-from shared.adapters.memory.notifications import MemoryMemories
-from shared.adapters.webhook.webhook import LogHerald
+from shared.adapters.memory.notifications import MemoryNotificationStore
+from shared.adapters.webhook.webhook import LogNotifier
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import scaling_logic
@@ -25,14 +25,14 @@ from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, 
 from shared.ingestion.operating import notices as failed_events
 from shared.nightly.alarms import alarms
 from shared.notifications import flow
-from shared.notifications.news import Kind, News
+from shared.notifications.news import News, NewsKind
 from shared.notifications.ports import NotSent, Observed
-from shared.notifications.telling import Patience, Telling
+from shared.notifications.telling import NotificationIntervals, Telling
 from shared.sampling.trend_rows import Trend
 from tests.builders import NOW, ago, resource, sample, state
 
 MINUTE = timedelta(minutes=1)
-PATIENCE = Patience(quiet=15 * MINUTE, repeat=timedelta(hours=6))
+PATIENCE = NotificationIntervals(quiet=15 * MINUTE, repeat=timedelta(hours=6))
 
 
 class People:
@@ -52,7 +52,7 @@ class World:
     def __init__(self) -> None:
         self.now = NOW
         self.people = People()
-        self.memories = MemoryMemories(lambda: self.now)
+        self.memories = MemoryNotificationStore(lambda: self.now)
         self.happened: list[News] = []
         self.lasting: list[News] = []
         self.broken = False
@@ -70,7 +70,7 @@ class World:
         await flow.run(sources, self.memories, self.people, PATIENCE)
         return self.people.read[before:]
 
-    def happen(self, news_id: str, kind: Kind = Kind.SCALED, subject: str = "a") -> None:
+    def happen(self, news_id: str, kind: NewsKind = NewsKind.SCALED, subject: str = "a") -> None:
         self.happened.append(News(news_id, kind, subject, self.now, f"{subject} {news_id}"))
 
 
@@ -98,7 +98,7 @@ async def test_many_of_a_kind_are_told_together_after_the_quiet_time() -> None:
 async def test_kinds_and_subjects_do_not_hold_each_other_up() -> None:
     world = World()
     for subject in ("a", "b"):
-        for kind in (Kind.SCALED, Kind.POISON):
+        for kind in (NewsKind.SCALED, NewsKind.POISON):
             world.happen(f"{subject}{kind}", kind, subject)
     assert len(await world.minute()) == 4
 
@@ -107,7 +107,7 @@ async def test_what_was_written_late_is_told_though_its_time_has_passed() -> Non
     world = World()
     world.happen("new")
     await world.minute()
-    world.happened.append(News("late", Kind.SCALED, "a", world.now - 2 * MINUTE, "late"))
+    world.happened.append(News("late", NewsKind.SCALED, "a", world.now - 2 * MINUTE, "late"))
     assert [news.news_id for news in await world.minute(16)] == ["late"]
 
 
@@ -122,7 +122,7 @@ async def test_what_did_not_arrive_is_told_again_under_the_same_id() -> None:
 
 async def test_what_lasts_is_told_when_it_begins_now_and_then_and_when_it_is_over() -> None:
     world = World()
-    lasting = News("", Kind.SOURCE_STALE, "a/backlog", NOW, "no sample")
+    lasting = News("", NewsKind.SOURCE_STALE, "a/backlog", NOW, "no sample")
     world.lasting = [lasting]
     told: list[News] = []
     for _ in range(13 * 12):
@@ -138,12 +138,12 @@ async def test_what_lasts_is_told_when_it_begins_now_and_then_and_when_it_is_ove
 
 async def test_a_place_that_cannot_be_looked_at_ends_no_condition_and_hides_no_other() -> None:
     world = World()
-    world.lasting = [News("", Kind.SOURCE_STALE, "a/backlog", NOW, "no sample")]
+    world.lasting = [News("", NewsKind.SOURCE_STALE, "a/backlog", NOW, "no sample")]
     await world.minute()
     world.broken = True
 
     async def other(_since: datetime, now: datetime) -> Observed:
-        return Observed([News("x", Kind.POISON, "b", now, "poison")])
+        return Observed([News("x", NewsKind.POISON, "b", now, "poison")])
 
     sources = {"world": world.look, "other": other}
     sent = await flow.run(sources, world.memories, world.people, PATIENCE)
@@ -153,7 +153,7 @@ async def test_a_place_that_cannot_be_looked_at_ends_no_condition_and_hides_no_o
 
 async def test_what_lasts_is_told_though_another_place_cannot_be_looked_at() -> None:
     world = World()
-    world.lasting = [News("", Kind.AT_MAXIMUM, "a", NOW, "at its maximum")]
+    world.lasting = [News("", NewsKind.AT_MAXIMUM, "a", NOW, "at its maximum")]
 
     async def broken(_since: datetime, _now: datetime) -> Observed:
         raise OSError("table gone")
@@ -198,15 +198,20 @@ async def test_who_never_answers_does_not_hold_up_the_host(
 
 async def test_of_kinds_that_nobody_asked_for_only_the_log_is_told() -> None:
     people = People()
-    herald = LogHerald(people, frozenset({Kind.SOURCE_STALE}))
-    for kind in (Kind.POISON, Kind.BREAKER_OPENED, Kind.SOURCE_STALE, "source.stale.over"):
-        await herald.tell(News("1", kind, "a", NOW, "said"))
+    notifier = LogNotifier(people, frozenset({NewsKind.SOURCE_STALE}))
+    for kind in (
+        NewsKind.POISON,
+        NewsKind.BREAKER_OPENED,
+        NewsKind.SOURCE_STALE,
+        "source.stale.over",
+    ):
+        await notifier.tell(News("1", kind, "a", NOW, "said"))
     assert [news.kind for news in people.read] == ["source.stale", "source.stale.over"]
 
 
 async def test_what_comes_and_goes_is_not_told_each_time() -> None:
     world = World()
-    lasting = News("", Kind.SOURCE_STALE, "a/backlog", NOW, "no sample")
+    lasting = News("", NewsKind.SOURCE_STALE, "a/backlog", NOW, "no sample")
     told = []
     for number in range(90):
         world.lasting = [lasting] if number % 2 == 0 else []
@@ -245,7 +250,7 @@ async def test_whatever_happens_everything_is_accounted_for_and_nobody_is_floode
     for number in range(300):
         if rng.random() < 0.4:
             subject = rng.choice("ab")
-            world.happen(str(number), Kind.SCALED, subject)
+            world.happen(str(number), NewsKind.SCALED, subject)
             made[subject] += 1
         world.people.away = rng.random() < 0.2
         world.broken = rng.random() < 0.1

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.memory.notifications import MemoryMemories
+from shared.adapters.memory.notifications import MemoryNotificationStore
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify as resource_news
@@ -19,9 +19,9 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import LogEntry
 from shared.notifications import flow
-from shared.notifications.news import Kind, News
+from shared.notifications.news import News, NewsKind
 from shared.notifications.ports import Forgotten, Look, Observed
-from shared.notifications.telling import OVERLAP, Patience, looks_from
+from shared.notifications.telling import OVERLAP, NotificationIntervals, looks_from
 from tests.builders import NOW, SOURCE, resource
 from tests.notifications.test_notifications import MINUTE, PATIENCE, People, World
 
@@ -93,7 +93,7 @@ async def test_a_place_that_fails_is_gone_on_with_where_it_was_and_others_where_
     assert other.asked[-1] == world.now - MINUTE - OVERLAP
 
 
-class OddMemories(MemoryMemories):
+class OddMemories(MemoryNotificationStore):
     """Cannot remember looks: another instance is faster, or the table is gone."""
 
     error: Exception = Forgotten("world")
@@ -118,14 +118,14 @@ async def test_a_look_that_is_not_remembered_is_made_again_and_tells_nothing_twi
 
 async def test_conditions_of_what_cannot_be_asked_go_on_and_those_of_others_end() -> None:
     people, clock = People(), {"now": NOW}
-    memories = MemoryMemories(lambda: clock["now"])
+    memories = MemoryNotificationStore(lambda: clock["now"])
     observed = {"seen": Observed()}
 
     async def look(_since: datetime, _now: datetime) -> Observed:
         return observed["seen"]
 
     lasting = [
-        News("", Kind.SOURCE_STALE, subject, NOW, "no sample")
+        News("", NewsKind.SOURCE_STALE, subject, NOW, "no sample")
         for subject in ("plan-1/backlog", "plan-10/backlog", "plan-1")
     ]
     for seen in (Observed((), lasting), Observed((), (), ["plan-1"])):
@@ -165,7 +165,7 @@ class Fleet:
         metrics = dict.fromkeys(MANY, SOURCE)
         made = [resource(name, metrics=metrics, **changes) for name in names]
         self.resources: Mapping[str, Resource] = {each.name: each for each in made}
-        self.memories = MemoryMemories(lambda: self.now)
+        self.memories = MemoryNotificationStore(lambda: self.now)
         self.people = People()
 
     async def decide(self, value: float = 50, capacity: float = 2) -> None:
@@ -182,7 +182,9 @@ class Fleet:
 
     async def notify(self) -> int:
         self.store.lines_read = 0
-        await flow.run({"resources": self.look}, self.memories, self.people, Patience())
+        await flow.run(
+            {"resources": self.look}, self.memories, self.people, NotificationIntervals()
+        )
         return self.store.lines_read
 
     async def minutes(self, count: int) -> list[int]:
@@ -210,7 +212,7 @@ async def test_being_at_the_maximum_goes_on_while_nothing_is_decided() -> None:
         fleet.now += 2 * MINUTE
         await fleet.decide(1e6, 2)
         await fleet.notify()
-    assert [news.kind for news in fleet.people.read][-1] == Kind.AT_MAXIMUM
+    assert [news.kind for news in fleet.people.read][-1] == NewsKind.AT_MAXIMUM
     for _ in range(20):  # no sample comes
         fleet.now += 2 * MINUTE
         assert await fleet.notify() < 100
@@ -222,13 +224,13 @@ async def test_a_resource_whose_state_cannot_be_read_is_told_and_hides_no_other(
     await fleet.minutes(1)
     fleet.now += 10 * MINUTE  # now every metric of both is stale
     await fleet.notify()
-    assert {news.subject for news in fleet.people.read if news.kind == Kind.SOURCE_STALE} == {
+    assert {news.subject for news in fleet.people.read if news.kind == NewsKind.SOURCE_STALE} == {
         f"{name}/{metric}" for name in fleet.resources for metric in (CAPACITY_METRIC, *MANY)
     }
     fleet.store.unreadable = "plan-1"
     await fleet.minutes(20)
     kinds = {(news.kind, news.subject) for news in fleet.people.read}
-    assert (Kind.UNREADABLE, "plan-1") in kinds
+    assert (NewsKind.UNREADABLE, "plan-1") in kinds
     assert ("source.stale.over", "plan-2/backlog") in kinds
     assert ("source.stale.over", "plan-1/backlog") not in kinds
     fleet.store.unreadable = ""
@@ -238,7 +240,7 @@ async def test_a_resource_whose_state_cannot_be_read_is_told_and_hides_no_other(
 
 
 def test_a_look_from_before_the_clock_was_set_back_passes_nothing_over() -> None:
-    patience = Patience()
+    patience = NotificationIntervals()
     earliest = NOW - patience.look_back
     for until in (NOW + timedelta(minutes=10), datetime.max.replace(tzinfo=UTC)):
         assert looks_from(until, NOW, patience) == earliest

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling.measurements import WeekProfile
-from shared.sampling.profile import HOURS, Absent, HourCount, How, Profile, week_profile
+from shared.sampling.profile import HOURS, Absent, HourCount, How, UsualWeek, week_profile
 
 MONDAY = datetime(2017, 5, 1, tzinfo=UTC)
 Load = Callable[[datetime], float | None]
@@ -32,13 +32,13 @@ def counts(load: Load, weeks: float = 8, until: datetime = MONDAY) -> list[HourC
     return found
 
 
-def profile(load: Load, **kwargs: object) -> Profile:
+def profile(load: Load, **kwargs: object) -> UsualWeek:
     found = week_profile(counts(load), MONDAY, **kwargs)  # type: ignore[arg-type]
-    assert isinstance(found, Profile)
+    assert isinstance(found, UsualWeek)
     return found
 
 
-def known(found: Profile) -> list[float]:
+def known(found: UsualWeek) -> list[float]:
     return [value for value in found.items_per_minute if value is not None]
 
 
@@ -128,7 +128,7 @@ def test_little_and_sampled_is_not_taken_for_nothing() -> None:
         kept = int(rng.poisson(0.5))
         sparse.append(HourCount(MONDAY - timedelta(hours=hour), 10.0 * kept, kept))
     found = week_profile(sparse, MONDAY)
-    assert isinstance(found, Profile)
+    assert isinstance(found, UsualWeek)
     assert set(found.how) == {How.MEAN}
     assert sum(known(found)) / HOURS == pytest.approx(5 / 60, rel=0.1)
 
@@ -144,7 +144,7 @@ def test_only_the_weeks_asked_for_count() -> None:
     old = counts(lambda _: 999.0, 8, MONDAY - timedelta(weeks=4))
     after = counts(lambda _: 999.0, 1, MONDAY + timedelta(weeks=1))
     found = week_profile([*old, *after, *counts(by_local_hour, 4)], MONDAY, weeks=4)
-    assert isinstance(found, Profile)
+    assert isinstance(found, UsualWeek)
     assert found.items_per_minute == EXACT
 
 
@@ -163,7 +163,7 @@ def test_a_profile_is_whole_and_finite_or_none(loads: list[float | None], zone: 
         for hour in range(3 * HOURS)
     ]
     found = week_profile(given_counts, MONDAY, zone)
-    if isinstance(found, Profile):
+    if isinstance(found, UsualWeek):
         assert len(found.items_per_minute) == len(found.how) == len(found.weeks) == HOURS
         assert all(math.isfinite(value) and value >= 0 for value in known(found))
         unsupported = [hour for hour in range(HOURS) if not found.weeks[hour]]

@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.sampling.fields import DEPTH_MAX
-from shared.sampling.model import Ignored, Kind, Outcome, Quarantined, Reason, Record, WeightSource
+from shared.sampling.model import (
+    Ignored,
+    Outcome,
+    Quarantined,
+    Reason,
+    Record,
+    RecordKind,
+    WeightSource,
+)
 from shared.sampling.records import TEXT_MAX, read_line, read_lines
 from shared.sampling.weights import weigh
 
@@ -65,15 +73,17 @@ def test_requests_dependencies_and_traces() -> None:
     request, dependency, trace, metric = sample("other_tables.json")
     assert isinstance(request, Record)
     assert isinstance(dependency, Record)
-    assert (request.kind, request.name) == (Kind.REQUEST, "POST Orders/Place")
+    assert (request.kind, request.name) == (RecordKind.REQUEST, "POST Orders/Place")
     assert request.measurements == {"DurationMs": 9.1593}
-    assert (dependency.kind, dependency.weight.value) == (Kind.DEPENDENCY, 8)
+    assert (dependency.kind, dependency.weight.value) == (RecordKind.DEPENDENCY, 8)
     assert isinstance(trace, Record)
-    assert (trace.kind, trace.name) == (Kind.TRACE, "Order {OrderId} placed")
+    assert (trace.kind, trace.name) == (RecordKind.TRACE, "Order {OrderId} placed")
     assert trace.weight.source is WeightSource.UNSTATED
     assert not trace.weight.trusted
     assert isinstance(metric, Record)
-    assert (metric.kind, metric.weight.value) == (Kind.METRIC, 1), "a control, aggregated unsampled"
+    assert (metric.kind, metric.weight.value) == (RecordKind.METRIC, 1), (
+        "a control, aggregated unsampled"
+    )
 
 
 def test_classic_continuous_export() -> None:

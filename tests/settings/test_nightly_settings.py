@@ -93,7 +93,7 @@ async def test_without_a_job_processing_a_data_set_is_only_logged(built: Any) ->
 async def test_the_settings_become_a_policy_and_a_submitter(built: Any) -> None:
     built({**PLACES, "TrendsSubmitter": "local", "TrendsAttempts": "5", "TrendsRetryMinutes": "2"})
     assert isinstance(wiring_nightly.submitter(), LocalSubmitter)
-    policy = wiring_nightly.settler().policy
+    policy = wiring_nightly.run_manager().policy
     assert (policy.attempts, policy.retry_delay) == (5, timedelta(minutes=2))
     assert not isinstance(wiring_nightly.recompute(), LoggedRecompute)
 

@@ -56,7 +56,7 @@ from shared.ingestion.model import (
     message_id,
 )
 from shared.ingestion.ownership.balance import Balancer
-from shared.ingestion.ownership.balancing import BalancingTimes, Claim, Ownership
+from shared.ingestion.ownership.balancing import BalancingTimes, Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import SeenOwners
 from shared.ingestion.ownership.processor import Processor
 from shared.ingestion.ownership.read_partition import PartitionReader
@@ -181,14 +181,14 @@ class Owners(MemoryOwnershipStore):
             await pause()
         return seen
 
-    async def write(self, claim: Claim) -> Ownership:
+    async def write(self, claim: OwnershipClaim) -> Ownership:
         self.in_flight[claim.partition_id] += 1
         try:
             return await self._write(claim)
         finally:
             self.in_flight[claim.partition_id] -= 1
 
-    async def _write(self, claim: Claim) -> Ownership:
+    async def _write(self, claim: OwnershipClaim) -> Ownership:
         with failing_as(StoreUnavailable("claim")):
             try:
                 await pause()
@@ -199,12 +199,12 @@ class Owners(MemoryOwnershipStore):
             await pause()
         return row
 
-    async def _apply(self, claim: Claim) -> Ownership:
+    async def _apply(self, claim: OwnershipClaim) -> Ownership:
         row = await super().write(claim)
         self.written.append(row)
         return row
 
-    async def _arrive(self, claim: Claim) -> None:
+    async def _arrive(self, claim: OwnershipClaim) -> None:
         try:
             await self._apply(claim)
         except IngestionError:
@@ -230,7 +230,7 @@ class OwnersAsReached:
         self._check()
         return await self.world.owners.owners()
 
-    async def write(self, claim: Claim) -> Ownership:
+    async def write(self, claim: OwnershipClaim) -> Ownership:
         self._check()
         return await self.world.owners.write(claim)
 

@@ -25,7 +25,7 @@ from shared.adapters.memory.claims import MemoryClaims
 from shared.datasets.claims import Claim
 from shared.datasets.errors import ClaimTaken
 from shared.datasets.flows import process_dataset
-from shared.datasets.processing import Work, decode_work, processing_message
+from shared.datasets.processing import DatasetWork, decode_work, processing_message
 from shared.messaging.model import Message, Order, Result
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
@@ -45,7 +45,7 @@ SKEW = timedelta(minutes=7)
 CLOCK_STEP = timedelta(minutes=10)
 STEP_SECONDS = 10
 HOSTILE, CALM = timedelta(hours=3), timedelta(hours=6)
-WORKS = [Work(f"set-{n}", "2026-03-01", NOW, NOW + timedelta(days=1)) for n in range(12)]
+WORKS = [DatasetWork(f"set-{n}", "2026-03-01", NOW, NOW + timedelta(days=1)) for n in range(12)]
 MESSAGES = 4
 """Of each work, all of them under ids of their own, as if duplicate detection had forgotten."""
 BETWEEN_WORKS, BETWEEN_MESSAGES = timedelta(minutes=10), timedelta(minutes=7)
@@ -70,7 +70,7 @@ class Claims(MemoryClaims):
         self.world = world
         self.local_now = world.local_now
 
-    async def take(self, work: Work, holder: str) -> Claim:
+    async def take(self, work: DatasetWork, holder: str) -> Claim:
         await self.world.storage_call()
         claim = await super().take(work, holder)
         await self.world.storage_call()
@@ -128,14 +128,14 @@ class World:
         await pause()
         return Result(len(messages), 1, 0, 0, 0, ())
 
-    async def process(self, work: Work, holder: str) -> None:
+    async def process(self, work: DatasetWork, holder: str) -> None:
         with self._noted(work, holder):
             await pause()
             if self.slow and self.random.random() < SLOW_RATE:
                 await self._sleep(PROCESSING_SECONDS_MAX)
 
     @contextmanager
-    def _noted(self, work: Work, holder: str) -> Iterator[None]:
+    def _noted(self, work: DatasetWork, holder: str) -> Iterator[None]:
         at_work = self.at_work[work.message_id]
         at_work[holder] += 1
         if len(+at_work) > 1:  # noted, for the flow would survive an error
@@ -218,7 +218,7 @@ class Recompute:
     world: World
     holder: str
 
-    async def run(self, work: Work) -> None:
+    async def run(self, work: DatasetWork) -> None:
         await self.world.process(work, self.holder)
 
 

@@ -15,7 +15,7 @@ import pytest
 from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost
 from shared.ingestion.ownership.balance import Balancer
-from shared.ingestion.ownership.balancing import Claim, Ownership
+from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import SeenOwners
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
@@ -43,7 +43,7 @@ class Store(MemoryOwnershipStore):
         await pause()
         return seen
 
-    async def write(self, claim: Claim) -> Ownership:
+    async def write(self, claim: OwnershipClaim) -> Ownership:
         self.in_flight[claim.partition_id] += 1
         try:
             await pause()
@@ -53,7 +53,7 @@ class Store(MemoryOwnershipStore):
             self.in_flight[claim.partition_id] -= 1
         return row
 
-    async def _apply(self, claim: Claim) -> Ownership:
+    async def _apply(self, claim: OwnershipClaim) -> Ownership:
         at = claim.partition_id, claim.owner
         self.refused.discard(at)
         try:

@@ -12,7 +12,7 @@ import pytest
 
 from shared.adapters.memory.ingestion import MemoryBreakerStore
 from shared.ingestion.breaker.approval import TokenRefused, issue, verify
-from shared.ingestion.breaker.breaker import Breaker, BreakerTimes, Mode, close
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, close
 from shared.ingestion.breaker.failure_window import Tally, TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.breaker.ports import SeenBreaker
@@ -170,8 +170,8 @@ def check_links(world: World) -> None:
     assert all(count == 1 for count in counted.values()), counted
     for before, after in pairwise(world.store.rows):
         if after.closed_by == "a person" and before.closed_by != "a person":
-            assert (before.epoch, after.mode) == (after.epoch, Mode.CLOSED)
-            assert before.mode is not Mode.CLOSED
+            assert (before.epoch, after.mode) == (after.epoch, BreakerMode.CLOSED)
+            assert before.mode is not BreakerMode.CLOSED
 
 
 def check_rows(world: World) -> None:
@@ -180,9 +180,9 @@ def check_rows(world: World) -> None:
     for before, after in pairwise(rows):
         assert after.epoch - before.epoch in (0, 1)
         assert (after.epoch > before.epoch) is (
-            before.mode is Mode.CLOSED and after.mode is Mode.OPEN
+            before.mode is BreakerMode.CLOSED and after.mode is BreakerMode.OPEN
         )
-        assert (after.probe is not None) is (after.mode is Mode.HALF_OPEN)
+        assert (after.probe is not None) is (after.mode is BreakerMode.HALF_OPEN)
 
 
 def check_seed(seed: int) -> None:
@@ -197,7 +197,7 @@ def check_seed(seed: int) -> None:
     check_rows(world)
     check_links(world)
     row = world.store.rows[-1]
-    assert row.mode is Mode.CLOSED, f"seed {seed}: {row}"
+    assert row.mode is BreakerMode.CLOSED, f"seed {seed}: {row}"
     told = Counter(world.told)
     assert row.announced_epoch == row.epoch, f"seed {seed}: {row}"
     assert set(told) <= set(range(1, row.epoch + 1))
@@ -212,7 +212,7 @@ def test_each_opening_is_told_and_it_closes_once_the_dependency_is_back(seed: in
 
 
 def test_the_faults_do_strike() -> None:
-    modes: Counter[Mode] = Counter()
+    modes: Counter[BreakerMode] = Counter()
     started = closed = refused = lost_probes = 0
     for seed in range(10):
         world = World(seed, fault_rate=0.02)
@@ -232,4 +232,4 @@ def test_the_faults_do_strike() -> None:
         )
     assert started > 10
     assert min(closed, refused, lost_probes) > 0, (closed, refused, lost_probes)
-    assert set(modes) == {Mode.CLOSED, Mode.OPEN, Mode.HALF_OPEN}
+    assert set(modes) == {BreakerMode.CLOSED, BreakerMode.OPEN, BreakerMode.HALF_OPEN}

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
-from shared.ingestion.dead_letters.find import Wanted, find
+from shared.ingestion.dead_letters.find import DeadLetterQuery, find
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver, purge
 from shared.ingestion.errors import IngestionError, StoreUnavailable, TransientFailure
@@ -84,7 +84,7 @@ class World:
         self.scheduler.start(self.person(purges), ended)
 
     async def person(self, purges: bool) -> None:
-        while letters := await find(self.store, Wanted(), 5):
+        while letters := await find(self.store, DeadLetterQuery(), 5):
             await pause()
             with suppress(IngestionError):
                 await self._take_up(letters, purges)

@@ -15,13 +15,13 @@ from shared.adapters.memory.ingestion import (
     MemoryHubReader,
     MemoryIngestionStore,
 )
-from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.errors import BreakerOpen
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.ingest import BEAT_SECONDS, Line
+from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.lanes import Beat
 from shared.ingestion.model import Effect, Event, Stream
@@ -116,7 +116,7 @@ class World:
         guard = BreakerGuard(
             f"i{partition_id}", self.breakers, Nobody(), self.rule, elapsed=self.elapsed
         )
-        line = Line(consumer, guard, Nobody(), self.elapsed, self.beside)
+        line = PartitionPipeline(consumer, guard, Nobody(), self.elapsed, self.beside)
         await self.sleep(self.random.uniform(0, 40))
         first = 0
         while self.opened_after is None:
@@ -133,7 +133,7 @@ class World:
                 self.now = min(task.until for task in self.scheduler.tasks if task.until)
             self.scheduler.step()
             mode = self.breakers._seen.breaker.mode
-            if self.opened_after is None and mode is not Mode.CLOSED:
+            if self.opened_after is None and mode is not BreakerMode.CLOSED:
                 self.opened_after = len(self.calls)
         for task in self.scheduler.tasks:
             task.work.close()

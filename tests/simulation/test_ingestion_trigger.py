@@ -22,7 +22,7 @@ from shared.adapters.memory.ingestion import (
     MemoryIngestionStore,
     MemoryRetentionStore,
 )
-from shared.ingestion.breaker.breaker import Breaker, BreakerTimes, Mode
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes
 from shared.ingestion.breaker.failure_window import Tally, TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.breaker.ports import SeenBreaker
@@ -38,11 +38,11 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import CommitLimits, Writer
-from shared.ingestion.events.ingest import BEAT_SECONDS, Line
+from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.outbox import LEASE
 from shared.ingestion.events.ports import Handler, ReadBack, Saved, StoredMessage
 from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.events.retain import Keeper
+from shared.ingestion.events.retain import EffectRetention
 from shared.ingestion.events.survey import Span
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.lanes import Beat
@@ -238,7 +238,7 @@ class World:
         host may move past any other."""
         self.repeating = ""
         """A partition of which the host delivers nothing but what came before."""
-        self.lines: dict[tuple[str, str], Line] = {}
+        self.lines: dict[tuple[str, str], PartitionPipeline] = {}
         self.counts: Counter[str] = Counter()
 
     def clock(self) -> datetime:
@@ -336,14 +336,14 @@ class World:
         await pause_or(AnnouncementFailed("webhook"))
         self.told.append(breaker.epoch)
 
-    def line(self, partition_id: str, guard: BreakerGuard) -> Line:
+    def line(self, partition_id: str, guard: BreakerGuard) -> PartitionPipeline:
         """An instance keeps its lines, and with them what it remembers."""
         key = partition_id, guard.instance
         if key not in self.lines:
             self.lines[key] = self._line(partition_id, guard)
         return self.lines[key]
 
-    def _line(self, partition_id: str, guard: BreakerGuard) -> Line:
+    def _line(self, partition_id: str, guard: BreakerGuard) -> PartitionPipeline:
         consumer = Consumer(
             stream_of(partition_id),
             Writer(guard.instance),
@@ -355,7 +355,9 @@ class World:
             lambda: f"t{next(self.txids)}",
             LIMITS,
         )
-        return Line(consumer, guard, Sender(self, guard.instance), self.elapsed, self.beside)
+        return PartitionPipeline(
+            consumer, guard, Sender(self, guard.instance), self.elapsed, self.beside
+        )
 
     # --- the host
 
@@ -420,14 +422,14 @@ class World:
         def ended(_result: object, error: BaseException | None) -> None:
             assert error is None or isinstance(error, EXPECTED), repr(error)
 
-        def line_of(partition_id: str) -> Line:
+        def line_of(partition_id: str) -> PartitionPipeline:
             line = self.line(partition_id, guard)
             return replace(
                 line, consumer=replace(line.consumer, handle=self.sweep_of(partition_id))
             )
 
         self.scheduler.start(self.watch.run(PARTITIONS, line_of), ended)
-        keeper = Keeper(self.store, self.retention, KEEP, self.elapsed)
+        keeper = EffectRetention(self.store, self.retention, KEEP, self.elapsed)
         self.scheduler.start(keeper.run(), ended)
 
     def run(self, seconds: float, *, produces: bool = True, skips_tail: bool = False) -> None:
@@ -454,7 +456,7 @@ class World:
 
     @property
     def caught_up(self) -> bool:
-        closed = self.breakers._seen.breaker.mode is Mode.CLOSED
+        closed = self.breakers._seen.breaker.mode is BreakerMode.CLOSED
         return closed and all(self._ends_at(stream_of(each)) for each in PARTITIONS)
 
     def _ends_at(self, stream: Stream) -> bool:
@@ -495,7 +497,7 @@ def check_seed(seed: int) -> World:
         world.run(20, produces=False, skips_tail=True)
     world.check()
     row = world.breakers._seen.breaker
-    assert row.mode is Mode.CLOSED, row
+    assert row.mode is BreakerMode.CLOSED, row
     assert row.announced_epoch == row.epoch
     assert set(world.told) == set(range(1, row.epoch + 1))
     return world

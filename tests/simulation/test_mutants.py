@@ -217,7 +217,7 @@ MUTANTS += [
     nightly("runs.started", "now + policy.lease", "now + policy.lease / 3"),
     nightly("runs.submitted_again", "now + policy.lease", "now + policy.lease / 5"),
     nightly(
-        "flows.settle.Settler._advance",
+        "flows.settle.RunManager._advance",
         "ledger.now, day.latest",
         "self.store.local_now(), day.latest",
     ),
@@ -229,7 +229,7 @@ MUTANTS += [
     nightly("runs.next_step", "attempt > policy.attempts", "False"),
     nightly("runs.next_step", "latest.data_until >= demand.data_until", "True"),
     nightly("runs.started", "latest.number + 1", "latest.number"),
-    nightly("flows.settle.Settler._told", "untold=False", "untold=True"),
+    nightly("flows.settle.RunManager._told", "untold=False", "untold=True"),
 ]
 
 

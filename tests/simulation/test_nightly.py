@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.nightly import MemoryHerald, MemoryInputs, MemoryRunStore
+from shared.adapters.memory.nightly import MemoryInputs, MemoryNotifier, MemoryRunStore
 from shared.nightly.errors import JobUnavailable, NightFailed
 from shared.nightly.flows import night, recompute
-from shared.nightly.flows.settle import Settler
+from shared.nightly.flows.settle import RunManager
 from shared.nightly.model import (
     Demand,
     Job,
@@ -212,7 +212,7 @@ class Submitter:
             raise JobUnavailable(str(error)) from error
 
 
-class Herald(MemoryHerald):
+class Notifier(MemoryNotifier):
     def __init__(self, host: Host) -> None:
         super().__init__(host.world.news)
         self.host = host
@@ -239,19 +239,19 @@ class World:
 
     def settle(self) -> None:
         host = Host(self)
-        settler = Settler(
+        run_manager = RunManager(
             Store(host),
             Submitter(host),
-            Herald(host),
+            Notifier(host),
             POLICY,
             lambda run: Job(run.token, (str(run.date),)),
             lambda day, number: f"{day}-{number}-{next(self._tokens)}",
         )
-        self._start(host, settler.run(DATASET), lambda _error: None)
+        self._start(host, run_manager.run(DATASET), lambda _error: None)
 
     def night(self) -> None:
         host = Host(self)
-        flow = night.run([DATASET], 3, Store(host), self.inputs, Herald(host))
+        flow = night.run([DATASET], 3, Store(host), self.inputs, Notifier(host))
         self._start(host, flow, self._ended)
 
     def data_come(self, day: date) -> None:

@@ -13,7 +13,7 @@ from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
 from shared.messaging.errors import SendingStopped
 from shared.messaging.model import Message, Order, Progress, Result
 from shared.messaging.send import BatchSender
-from shared.messaging.sending import Patience
+from shared.messaging.sending import RetryBudget
 
 SEEDS = range(150)
 ROOM_BESIDE_BODY = 200
@@ -48,7 +48,7 @@ class World:
             busy_seconds=choose([None, 2.0]),
         )
         names = iter(f"call{n}" for n in range(100))
-        patience = Patience(failures_max=40)
+        patience = RetryBudget(failures_max=40)
         self.sender = BatchSender(link, self.sleep, lambda: next(names), patience, 40)
 
     def faults(self) -> Iterator[Fault]:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from shared.adapters.tables.scaling_rows import profile_of
-from shared.sampling.profile import HOURS, Absent, How, Profile
+from shared.sampling.profile import HOURS, Absent, How, UsualWeek
 from shared.sampling.profile_rows import profile_row
 from spark_jobs.engine import Totals
 from spark_jobs.read.rows import hours_until
@@ -54,8 +54,8 @@ def since(first: datetime, items: float = 60) -> Load:
     return lambda hour: items if hour >= first else 0
 
 
-def profile(found: Profile | Absent) -> Profile:
-    assert isinstance(found, Profile), found
+def profile(found: UsualWeek | Absent) -> UsualWeek:
+    assert isinstance(found, UsualWeek), found
     return found
 
 

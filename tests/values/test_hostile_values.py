@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.tables.scaling_rows import (
-    RowUnreadable,
+    ScalingRowUnreadable,
     log_row,
     override_of,
     profile_of,
@@ -41,7 +41,7 @@ from shared.autoscaling.messages import (
 from shared.autoscaling.operating.overrides import check, duration
 from shared.autoscaling.state import EntryKind, LogEntry
 from shared.datasets.arrivals import decode_arrival
-from shared.datasets.errors import BadEvent
+from shared.datasets.errors import UnreadableMessage
 from shared.datasets.flows import telemetry_arrived
 from shared.datasets.periods import Period
 from shared.datasets.processing import decode_work, schedule_processing
@@ -187,7 +187,7 @@ async def test_a_poison_action_of_another_target_does_not_fail_the_order_of_its_
 
 @given(changed(WORK) | values)
 def test_work_is_understood_or_a_bad_event(fields: object) -> None:
-    with suppress(BadEvent):
+    with suppress(UnreadableMessage):
         work = decode_work(json.dumps(fields))
         assert work.end - work.start <= timedelta(days=7)
         assert len(work.message_id) <= 200
@@ -221,7 +221,7 @@ async def test_an_arrival_is_scheduled_or_a_bad_event(
 ) -> None:
     if isinstance(fields, dict) and "subject" in fields:
         fields = {**fields, "subject": f"/blobServices/default/containers/sales/blobs/{path}"}
-    with suppress(BadEvent):
+    with suppress(UnreadableMessage):
         arrival = decode_arrival(json.dumps(fields))
         (message,) = await telemetry_arrived.run(arrival, [period], Sending(), NOW)
         assert decode_work(body_of(message)).dataset == arrival.container
@@ -318,7 +318,7 @@ def test_a_floor_that_no_plan_can_have_pauses_the_resource(number: object) -> No
 def test_samples_that_no_row_should_hold_are_missing_or_the_row_is_refused(text: str) -> None:
     row = {**state_row("plan-1", "metric|backlog", state([1]).histories["backlog"])}
     row["samples_0"] = text
-    with suppress(RowUnreadable):
+    with suppress(ScalingRowUnreadable):
         (loaded, _) = state_of([row])
         assert all(0 <= kept.value <= 1e15 for kept in loaded.histories["backlog"].samples)
 
@@ -355,7 +355,7 @@ def test_check_names_what_it_refuses() -> None:
     ],
 )
 def test_work_beyond_its_bounds_is_a_bad_event(change: dict[str, Any]) -> None:
-    with pytest.raises(BadEvent) as raised:
+    with pytest.raises(UnreadableMessage) as raised:
         decode_work(json.dumps({**WORK, **change}))
     assert len(str(raised.value)) < 300
 
@@ -364,7 +364,7 @@ def test_work_beyond_its_bounds_is_a_bad_event(change: dict[str, Any]) -> None:
 def test_a_blob_filed_under_a_time_without_telemetry_is_a_bad_event(path: str) -> None:
     subject = f"/blobServices/default/containers/sales/blobs/{path}"
     arrival = decode_arrival(json.dumps({**ARRIVAL, "subject": subject}))
-    with pytest.raises(BadEvent, match="is filed under"):
+    with pytest.raises(UnreadableMessage, match="is filed under"):
         _ = arrival.observed_at
 
 

@@ -13,8 +13,7 @@ from shared.autoscaling.operating import presenting
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
-from shared.ingestion.breaker.breaker import Breaker
-from shared.ingestion.breaker.breaker import Mode as BreakerMode
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.sampling.trend_rows import Trend
 from shared.web import panels
 from shared.web.attention import attention

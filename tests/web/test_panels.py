@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.ingestion.breaker.breaker import Breaker, Mode
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
 from shared.sampling.trend_rows import Trend
 from shared.web import board as board_module
@@ -23,7 +23,9 @@ from shared.web.recent import RecentLog
 from tests.builders import NOW
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
-OPEN = Breaker(Mode.OPEN, 3, NOW, "101 failures in 30 s", retry_at=NOW + timedelta(seconds=30))
+OPEN = Breaker(
+    BreakerMode.OPEN, 3, NOW, "101 failures in 30 s", retry_at=NOW + timedelta(seconds=30)
+)
 STREAM = Stream("bus", "metrics", "$Default", "2")
 LETTER = DeadLetter(41, "4096", NOW, NOW, FailureKind.POISON, "no JSON", body=b"\xffabc")
 FIRST = date(2026, 2, 1)
@@ -62,7 +64,7 @@ def board(**shown: Any) -> Board:
 def test_a_breaker_that_is_open_has_a_link_and_one_that_is_closed_has_none() -> None:
     shown = panels.breaker("metric_ingest", OPEN, "https://app/x")
     assert (shown["mode"], shown["link"]) == ("open", "https://app/x")
-    closed = replace(OPEN, mode=Mode.CLOSED, retry_at=None)
+    closed = replace(OPEN, mode=BreakerMode.CLOSED, retry_at=None)
     assert panels.breaker("metric_ingest", closed, "https://app/x")["link"] == ""
 
 

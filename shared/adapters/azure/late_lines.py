@@ -23,7 +23,7 @@ WAITING_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """One line of the log; its action begins the message, too."""
 
     logger: logging.Logger
@@ -41,13 +41,13 @@ class LateLines:
 
     def __init__(self) -> None:
         self._holding = False
-        self._waiting = deque[Line](maxlen=WAITING_MAX)
+        self._waiting = deque[LogLine](maxlen=WAITING_MAX)
 
     def hold(self) -> None:
         """From now on lines wait for an invocation."""
         self._holding = True
 
-    def write(self, line: Line) -> None:
+    def write(self, line: LogLine) -> None:
         """Say the line, now or in the next invocation."""
         if self._holding:
             self._waiting.append(line)

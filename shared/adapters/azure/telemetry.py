@@ -14,7 +14,7 @@ from typing import Any
 
 from opentelemetry import metrics
 
-from shared.adapters.azure.late_lines import Line, lines
+from shared.adapters.azure.late_lines import LogLine, lines
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
 from shared.ingestion.events.accounting import CommitLimits
@@ -182,7 +182,7 @@ def _export(connection_string: str, authentication: str) -> None:
         )
     except Exception as error:  # nobody scales worse for want of a chart
         text = redacted(f"{type(error).__name__}: {error}")
-        lines.write(Line(log, logging.WARNING, "telemetry_failed", text))
+        lines.write(LogLine(log, logging.WARNING, "telemetry_failed", text))
 
 
 def _credential(authentication: str) -> dict[str, Any]:

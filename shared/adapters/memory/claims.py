@@ -10,7 +10,7 @@ from itertools import count
 from shared.datasets.claims import Claim
 from shared.datasets.entities import QueueFacts
 from shared.datasets.errors import ClaimTaken
-from shared.datasets.processing import Work
+from shared.datasets.processing import DatasetWork
 from shared.messaging.errors import LinkFailed
 
 
@@ -23,7 +23,7 @@ class MemoryClaims:
         self._now = now
         self._claims: dict[tuple[str, str], Claim] = {}
 
-    async def take(self, work: Work, holder: str) -> Claim:
+    async def take(self, work: DatasetWork, holder: str) -> Claim:
         found, now = self._claims.get(_key(work)), self._now()
         if found is None:
             return self._write(Claim(work, holder, now, now))
@@ -39,11 +39,11 @@ class MemoryClaims:
 
     async def close(self) -> None: ...
 
-    def delete(self, work: Work) -> None:
+    def delete(self, work: DatasetWork) -> None:
         """What a person does to the table by hand."""
         self._claims.pop(_key(work), None)
 
-    def knows(self, work: Work) -> bool:
+    def knows(self, work: DatasetWork) -> bool:
         return _key(work) in self._claims
 
     def _write(self, claim: Claim) -> Claim:
@@ -56,9 +56,9 @@ class RecordingRecompute:
     """Remembers what it was asked for."""
 
     def __init__(self) -> None:
-        self.calls: list[Work] = []
+        self.calls: list[DatasetWork] = []
 
-    async def run(self, work: Work) -> None:
+    async def run(self, work: DatasetWork) -> None:
         self.calls.append(work)
 
 
@@ -76,5 +76,5 @@ class MemoryQueueReader:
     async def close(self) -> None: ...
 
 
-def _key(work: Work) -> tuple[str, str]:
+def _key(work: DatasetWork) -> tuple[str, str]:
     return work.dataset, work.turn_label

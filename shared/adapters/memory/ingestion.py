@@ -28,7 +28,7 @@ from shared.ingestion.model import (
     OutboxMessage,
     Stream,
 )
-from shared.ingestion.ownership.balancing import Claim, Ownership
+from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import SeenOwners
 
 Clock = Callable[[], datetime]
@@ -257,7 +257,7 @@ class MemoryOwnershipStore:
     async def owners(self) -> SeenOwners:
         return SeenOwners(tuple(self._rows.values()), self._clock())
 
-    async def write(self, claim: Claim) -> Ownership:
+    async def write(self, claim: OwnershipClaim) -> Ownership:
         standing = self._rows.get(claim.partition_id)
         version = standing.version if standing else None
         if version != claim.expected_version:

@@ -10,7 +10,7 @@ from itertools import count
 
 from shared.nightly.errors import InputUnreadable, JobRefused, JobUnavailable, RunTaken
 from shared.nightly.model import (
-    Day,
+    DateRuns,
     Demand,
     Job,
     JobPhase,
@@ -34,7 +34,7 @@ class MemoryRunStore:
 
     async def read(self, dataset: str) -> Ledger:
         keys = {key for key in (*self._demands, *self._runs) if key[0] == dataset}
-        days = {key[1]: Day(key[1], self._demands.get(key), self._latest(key)) for key in keys}
+        days = {key[1]: DateRuns(key[1], self._demands.get(key), self._latest(key)) for key in keys}
         return Ledger(dataset, self._now(), days)
 
     async def ask(self, dataset: str, demand: Demand) -> bool:
@@ -125,7 +125,7 @@ class MemoryInputs:
 
 
 @dataclass(slots=True)
-class MemoryHerald:
+class MemoryNotifier:
     """Remembers what it was to tell."""
 
     news: list[News] = field(default_factory=list)

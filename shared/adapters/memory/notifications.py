@@ -6,21 +6,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from shared.notifications.ports import Forgotten, Look, Remembered
-from shared.notifications.telling import Key, Memory, Telling
+from shared.notifications.ports import Forgotten, Look, NotificationHistory
+from shared.notifications.telling import Key, NotificationRecord, Telling
 
 
-class MemoryMemories:
+class MemoryNotificationStore:
     """See Memories."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
-        self._kept: dict[Key, Memory] = {}
+        self._kept: dict[Key, NotificationRecord] = {}
         self._looks: dict[str, Look] = {}
         self._writes = 0
 
-    async def read(self) -> Remembered:
-        return Remembered(dict(self._kept), self._clock(), dict(self._looks))
+    async def read(self) -> NotificationHistory:
+        return NotificationHistory(dict(self._kept), self._clock(), dict(self._looks))
 
     async def remember(self, telling: Telling) -> None:
         kept = self._kept.get(telling.key)

@@ -13,7 +13,7 @@ from shared.adapters.service_bus.link import Client, ServiceBusLink
 from shared.adapters.service_bus.loading import Clock, loader
 from shared.messaging.model import Message, Order, Progress, Result
 from shared.messaging.send import BatchSender, OnPause, Sleep
-from shared.messaging.sending import Patience
+from shared.messaging.sending import RetryBudget
 from shared.settings.connections import ServiceBusConnection
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ def batch_sender(
     now: Clock,
     *,
     topic: bool = False,
-    patience: Patience | None = None,
+    patience: RetryBudget | None = None,
     on_pause: OnPause = lambda *_: None,
 ) -> BatchSender:
     """A sender to a queue or topic for use with ``await``; close its ``link`` in the end."""
@@ -44,7 +44,7 @@ class BlockingBatchSender:
         now: Clock,
         *,
         topic: bool = False,
-        patience: Patience | None = None,
+        patience: RetryBudget | None = None,
     ) -> None:
         client = BlockingClient(connection, entity, topic=topic)
         self._sender = _sender(client, now, _sleep, patience)
@@ -68,9 +68,9 @@ class BlockingBatchSender:
         self.close()
 
 
-def _sender(client: Client, now: Clock, sleep: Sleep, patience: Patience | None) -> BatchSender:
+def _sender(client: Client, now: Clock, sleep: Sleep, patience: RetryBudget | None) -> BatchSender:
     link = ServiceBusLink(client, loader(now))
-    return BatchSender(link, sleep, lambda: uuid.uuid4().hex, patience or Patience())
+    return BatchSender(link, sleep, lambda: uuid.uuid4().hex, patience or RetryBudget())
 
 
 async def _sleep(seconds: float) -> None:

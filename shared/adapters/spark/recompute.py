@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from shared.datasets.ports import Recompute
-from shared.datasets.processing import Work
+from shared.datasets.processing import DatasetWork
 from shared.nightly.flows import recompute
-from shared.nightly.flows.settle import Settler
+from shared.nightly.flows.settle import RunManager
 from shared.nightly.ports import InputReader
 from shared.values.redaction import redacting
 
@@ -19,18 +19,18 @@ class AskingRecompute:
     def __init__(
         self,
         datasets: Collection[str],
-        settler: Settler,
+        run_manager: RunManager,
         inputs: InputReader,
         otherwise: Recompute,
     ) -> None:
-        self._datasets, self._settler = datasets, settler
+        self._datasets, self._run_manager = datasets, run_manager
         self._inputs, self._otherwise = inputs, otherwise
 
-    async def run(self, work: Work) -> None:
+    async def run(self, work: DatasetWork) -> None:
         """What is asked for is done once it is written down; its run may start later."""
         if work.dataset not in self._datasets:
             await self._otherwise.run(work)
             return
-        store = self._settler.store
+        store = self._run_manager.store
         await recompute.run(work.dataset, work.start, work.end, store, self._inputs)
-        await self._settler.run(work.dataset)
+        await self._run_manager.run(work.dataset)

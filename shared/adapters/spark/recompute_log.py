@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from shared.datasets.processing import Work
+from shared.datasets.processing import DatasetWork
 from shared.values.redaction import redacting
 
 log = logging.getLogger(__name__)
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 class LoggedRecompute:
     """See Recompute."""
 
-    async def run(self, work: Work) -> None:
+    async def run(self, work: DatasetWork) -> None:
         extra = {"action": "recompute", "dataset": work.dataset, "period": work.label}
         log.info(
             "[recompute] %s is due: no job is configured to process it",

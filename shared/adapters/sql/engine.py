@@ -41,7 +41,7 @@ RECYCLE_SECONDS = 1500
 """Below the half hour after which Azure SQL drops an idle connection."""
 
 
-class Run(Protocol):
+class BlockingRunner(Protocol):
     """Runs a blocking piece of work."""
 
     async def __call__(self, work: Callable[[], T]) -> T: ...
@@ -75,13 +75,13 @@ class Sql:
     """A database with the tables of all ``metadata``, which are made where they are missing, and
     brought up to date where an older version made them."""
 
-    def __init__(self, url: str, *metadata: MetaData, run: Run | None = None) -> None:
+    def __init__(self, url: str, *metadata: MetaData, run: BlockingRunner | None = None) -> None:
         self.engine = _engine(url)
         self._metadata = metadata
         self._run = run or in_thread
         self._turns = OneThread()
         one_writer = self.engine.dialect.name == "sqlite"
-        self._run_writing: Run = run or (self._turns if one_writer else in_thread)
+        self._run_writing: BlockingRunner = run or (self._turns if one_writer else in_thread)
         self._reading = _reading(self.engine)
         # The one connection to a database in memory would mix up transactions.
         alone = isinstance(self.engine.pool, StaticPool)

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.schema import owners, server_now
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.balancing import Claim, Ownership
+from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import SeenOwners
 from shared.values.redaction import redacting
 
@@ -51,7 +51,7 @@ class SqlOwnershipStore:
 
         return await self._sql.read(work)
 
-    async def write(self, claim: Claim) -> Ownership:
+    async def write(self, claim: OwnershipClaim) -> Ownership:
         version = (claim.expected_version or 0) + 1
 
         def work(connection: Connection) -> Ownership:
@@ -60,7 +60,7 @@ class SqlOwnershipStore:
 
         return await self._sql.write(work)
 
-    def _write(self, connection: Connection, claim: Claim, version: int) -> datetime:
+    def _write(self, connection: Connection, claim: OwnershipClaim, version: int) -> datetime:
         values = {
             "owner": claim.owner,
             "epoch": claim.epoch,

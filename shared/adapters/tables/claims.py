@@ -15,7 +15,7 @@ from shared.adapters.tables.table import RowConflict, Table
 from shared.datasets.claims import Claim
 from shared.datasets.errors import ClaimTaken, ClaimUnreadable
 from shared.datasets.periods import EPOCH, TIME_MAX
-from shared.datasets.processing import Work
+from shared.datasets.processing import DatasetWork
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 
@@ -32,7 +32,7 @@ class TableClaims:
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)
 
-    async def take(self, work: Work, holder: str) -> Claim:
+    async def take(self, work: DatasetWork, holder: str) -> Claim:
         for _ in range(TAKES_MAX):
             row, now = await self._read(work)
             if row is not None:
@@ -57,7 +57,7 @@ class TableClaims:
     async def close(self) -> None:
         await self._table.close()
 
-    async def _read(self, work: Work) -> tuple[Any | None, datetime]:
+    async def _read(self, work: DatasetWork) -> tuple[Any | None, datetime]:
         """The row, if there is one, and the time of the store."""
         row = await self._table.get(*_keys(work))
         return row, server_time()
@@ -66,7 +66,7 @@ class TableClaims:
         return replace(claim, version=await self._table.put_marked(_row(claim), version))
 
 
-def _keys(work: Work) -> tuple[str, str]:
+def _keys(work: DatasetWork) -> tuple[str, str]:
     return key(work.dataset), key(work.turn_label)
 
 
@@ -83,7 +83,7 @@ def _row(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _claim(work: Work, row: Any, now: datetime) -> Claim:
+def _claim(work: DatasetWork, row: Any, now: datetime) -> Claim:
     """Raises ClaimUnreadable."""
     try:
         done_at = row.get("done_at")

@@ -14,8 +14,8 @@ from shared.adapters.azure.transport import server_time
 from shared.adapters.tables.keys import key
 from shared.adapters.tables.table import RowConflict, Table
 from shared.adapters.tables.values import text_fields, text_of
-from shared.notifications.ports import Forgotten, Look, Remembered
-from shared.notifications.telling import Key, Memory, Telling
+from shared.notifications.ports import Forgotten, Look, NotificationHistory
+from shared.notifications.telling import Key, NotificationRecord, Telling
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 
@@ -30,18 +30,18 @@ log = logging.getLogger(__name__)
 
 
 @redacting
-class TableMemories:
+class TableNotificationStore:
     """See Memories. A version is the row's ETag."""
 
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)
 
-    async def read(self) -> Remembered:
+    async def read(self) -> NotificationHistory:
         rows = await self._table.rows("PartitionKey ge @start", {"start": ""})
         told = [row for row in rows if row["PartitionKey"] != LOOK]
         looks = [row for row in rows if row["PartitionKey"] == LOOK]
         memories = filter(None, map(_memory_or_none, told))
-        return Remembered(dict(memories), server_time(), dict(map(_look, looks)))
+        return NotificationHistory(dict(memories), server_time(), dict(map(_look, looks)))
 
     async def remember(self, telling: Telling) -> None:
         await self._put(_row(telling), telling.memory.version)
@@ -75,7 +75,7 @@ def _row(telling: Telling) -> dict[str, Any]:
     }
 
 
-def _memory_or_none(row: Any) -> tuple[Key, Memory] | None:
+def _memory_or_none(row: Any) -> tuple[Key, NotificationRecord] | None:
     """Of a row that cannot be read nothing is remembered: it is told of once more."""
     try:
         return _memory(row)
@@ -84,7 +84,9 @@ def _memory_or_none(row: Any) -> tuple[Key, Memory] | None:
         log.warning("[memory_unreadable] %s: %s: %s", where, type(error).__name__, error)
         named = isinstance(row.get("kind"), str) and isinstance(row.get("subject"), str)
         version = row.metadata["etag"]
-        return ((row["kind"], row["subject"]), Memory(version=version)) if named else None
+        return (
+            ((row["kind"], row["subject"]), NotificationRecord(version=version)) if named else None
+        )
 
 
 def _look(row: Any) -> tuple[str, Look]:
@@ -105,7 +107,9 @@ def _time(text: str) -> datetime:
     return time
 
 
-def _memory(row: Any) -> tuple[Key, Memory]:
+def _memory(row: Any) -> tuple[Key, NotificationRecord]:
     times = {name: _time(row[name]) for name in TIMES if row.get(name)}
     seen = tuple((text_of(row, "seen") or "").split())
-    return (row["kind"], row["subject"]), Memory(seen, version=row.metadata["etag"], **times)
+    return (row["kind"], row["subject"]), NotificationRecord(
+        seen, version=row.metadata["etag"], **times
+    )

@@ -12,7 +12,7 @@ from shared.adapters.tables.keys import joined, key
 from shared.adapters.tables.table import RowConflict, Table
 from shared.adapters.tables.values import Row, number_of, time_of, whole
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.balancing import Claim, Ownership
+from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import SeenOwners
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
@@ -36,7 +36,7 @@ class TableOwnershipStore:
             rows = await self._table.rows("PartitionKey eq @group", {"group": self._group})
         return SeenOwners(tuple(filter(None, map(_ownership_or_none, rows))), server_time())
 
-    async def write(self, claim: Claim) -> Ownership:
+    async def write(self, claim: OwnershipClaim) -> Ownership:
         with store_errors(self._group):
             try:
                 version = await self._table.put(self._row(claim), claim.expected_version)
@@ -48,7 +48,7 @@ class TableOwnershipStore:
     async def close(self) -> None:
         await self._table.close()
 
-    def _row(self, claim: Claim) -> Row:
+    def _row(self, claim: OwnershipClaim) -> Row:
         return {
             "PartitionKey": self._group,
             "RowKey": key(claim.partition_id),

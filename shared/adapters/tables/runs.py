@@ -16,7 +16,7 @@ from shared.adapters.azure.transport import server_time
 from shared.adapters.tables.keys import key
 from shared.adapters.tables.table import Row, RowConflict, Table
 from shared.nightly.errors import RunTaken
-from shared.nightly.model import Day, Demand, Ledger, Run, RunState
+from shared.nightly.model import DateRuns, Demand, Ledger, Run, RunState
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 
@@ -38,7 +38,7 @@ class TableRunStore:
 
     async def read(self, dataset: str) -> Ledger:
         rows = await self._table.rows("PartitionKey eq @dataset", {"dataset": key(dataset)})
-        now, days, unreadable = server_time(), dict[date, Day](), set[str]()
+        now, days, unreadable = server_time(), dict[date, DateRuns](), set[str]()
         for row in rows:  # in the order of their keys: of each date the demand, then its runs
             try:
                 day = _with_row(days, dataset, row)
@@ -89,11 +89,11 @@ class TableRunStore:
             raise RunTaken(message) from error
 
 
-def _with_row(days: Mapping[date, Day], dataset: str, row: Any) -> Day:
+def _with_row(days: Mapping[date, DateRuns], dataset: str, row: Any) -> DateRuns:
     """The row's date with the row. Raises for a row that cannot be read."""
     day, kind = row["RowKey"].split("|")[:2]
     on = date.fromisoformat(day)
-    known = days.get(on, Day(on))
+    known = days.get(on, DateRuns(on))
     if kind == "run":
         return replace(known, latest=_run(dataset, on, row))
     return replace(known, demand=_demand(row))

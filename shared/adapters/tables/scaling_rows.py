@@ -31,6 +31,7 @@ from shared.autoscaling.learning.outliers import RECENT_MAX
 from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MetricValue, WeekProfile
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import (
+    BusyIntervals,
     EntryKind,
     History,
     Learned,
@@ -38,7 +39,6 @@ from shared.autoscaling.state import (
     LogEntry,
     Override,
     ScalingState,
-    Work,
 )
 from shared.values.untrusted import MEASURE_MAX, shown
 
@@ -53,7 +53,7 @@ HOURS_OF_A_WEEK = 168
 LEARNED_PARTS = ("out", "into", "work")
 RECENT = "recent"
 SUM_MAX = 1e300
-SumsT = TypeVar("SumsT", Lessons, Work)
+SumsT = TypeVar("SumsT", Lessons, BusyIntervals)
 EVIDENCE_ITEMS_MAX = 100
 EVIDENCE_LENGTH_MAX = 500
 REASON_LENGTH_MAX = 300
@@ -71,14 +71,14 @@ Row = dict[str, Any]
 T = TypeVar("T")
 
 
-class RowUnreadable(Exception):
+class ScalingRowUnreadable(Exception):
     """A row that this version cannot read; the text names the row, the reason, and what to do."""
 
 
 def state_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ScalingState, tuple[str, ...]]:
     """The state, and of each row that it does without why that cannot be read.
 
-    Raises RowUnreadable for a row that decisions depend on.
+    Raises ScalingRowUnreadable for a row that decisions depend on.
     """
     by_key = {row["RowKey"]: row for row in rows}
     histories = {
@@ -103,7 +103,7 @@ def _needed(read: Callable[[Mapping[str, Any]], T], row: Mapping[str, Any]) -> T
         return read(row)
     except Exception as error:  # whatever another version, or a person, may have written there
         advice = "deploy the version that wrote it, or correct or delete the row"
-        raise RowUnreadable(f"{_unreadable(row, _text_of(error))}; {advice}") from error
+        raise ScalingRowUnreadable(f"{_unreadable(row, _text_of(error))}; {advice}") from error
 
 
 def _learned_or_anew(row: Mapping[str, Any] | None, skipped: list[str]) -> Learned:
@@ -407,7 +407,7 @@ def _learned(row: Mapping[str, Any]) -> tuple[Learned, list[str]]:
     until = _time_or_none((texts["work"] or {}).pop("until", None))
     empty = {"out": Lessons(recent=recent["out"]), "into": Lessons(recent=recent["into"])}
     sums = {part: _sums(lessons, texts[part]) for part, lessons in empty.items()}
-    no_work = Work(until, recent=recent["work"])
+    no_work = BusyIntervals(until, recent=recent["work"])
     work = _sums(no_work, texts["work"])
     epoch, count, mean = (row.get(name) for name in ("epoch", "dead_times", "dead_time_minutes"))
     known = _is_whole(count) and _is_finite(mean)

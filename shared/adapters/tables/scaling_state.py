@@ -13,7 +13,7 @@ from shared.adapters.tables.scaling_rows import (
     LOG_END,
     LOG_PREFIX,
     STATE_START,
-    RowUnreadable,
+    ScalingRowUnreadable,
     log_entry,
     log_key_start,
     log_row,
@@ -53,7 +53,7 @@ class TableStateStore:
         etags = {row["RowKey"]: row.metadata["etag"] for row in rows}
         try:
             state, skipped = state_of(rows)
-        except RowUnreadable as error:
+        except ScalingRowUnreadable as error:
             raise StateUnreadable(f"{resource_name}: {error}", server_time()) from error
         return Snapshot(resource_name, state, server_time(), etags, skipped)
 

@@ -7,21 +7,21 @@ from collections.abc import Callable
 from shared.ingestion.breaker.announcement import announcement
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.errors import AnnouncementFailed
-from shared.notifications.ports import Herald, NotSent
+from shared.notifications.ports import Notifier, NotSent
 from shared.values.redaction import redacting
 
 LinkOf = Callable[[Breaker], str]
 
 
 @redacting
-class HeraldAnnouncer:
+class NotifierAnnouncer:
     """See Announcer."""
 
-    def __init__(self, herald: Herald, name: str, link_of: LinkOf) -> None:
-        self._herald, self._name, self._link_of = herald, name, link_of
+    def __init__(self, notifier: Notifier, name: str, link_of: LinkOf) -> None:
+        self._notifier, self._name, self._link_of = notifier, name, link_of
 
     async def announce(self, breaker: Breaker) -> None:
         try:
-            await self._herald.tell(announcement(self._name, breaker, self._link_of(breaker)))
+            await self._notifier.tell(announcement(self._name, breaker, self._link_of(breaker)))
         except NotSent as error:
             raise AnnouncementFailed(str(error)) from None

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from shared.ingestion.lanes import Retrying
-from shared.notifications.news import CONTENT_TYPES, Kind, News, Severity, Style, shaped
-from shared.notifications.ports import Herald, NotSent
+from shared.notifications.news import CONTENT_TYPES, News, NewsKind, Severity, Style, shaped
+from shared.notifications.ports import Notifier, NotSent
 from shared.values.redaction import redacting
 
 log = logging.getLogger(__name__)
@@ -29,11 +29,11 @@ class _Unavailable(NotSent):
 
 
 @redacting
-class LogHerald:
+class LogNotifier:
     """Tells the log, then whoever else is to be told, of these kinds and of their end."""
 
     def __init__(
-        self, then: Herald | None = None, kinds: Collection[str] = frozenset(Kind)
+        self, then: Notifier | None = None, kinds: Collection[str] = frozenset(NewsKind)
     ) -> None:
         self._then, self._kinds = then, kinds
 

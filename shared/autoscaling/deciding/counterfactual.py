@@ -27,7 +27,7 @@ HALVINGS = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurningPoint:
     """From this level on the decision would have been this one; distance relative to now."""
 
     distance: float
@@ -65,7 +65,7 @@ def _asked_about(resource: Resource) -> tuple[str, ...]:
 
 def _turns(
     resource: Resource, state: ScalingState, decision: Decision, name: str
-) -> Iterator[Turn]:
+) -> Iterator[TurningPoint]:
     """Below and above the present level: where the decision turns, and how to say it."""
     history = state.histories.get(name)
     assert decision.current is not None
@@ -92,7 +92,7 @@ def _turns(
                 at = _bisect(same, near, far)
                 said = _said(decision, desired(at))
                 distance = abs(at - level) / (level or 1.0)
-                yield Turn(distance, f"would have {said} at {name} {sign} {at:.3g}")
+                yield TurningPoint(distance, f"would have {said} at {name} {sign} {at:.3g}")
                 break
             near = far
 

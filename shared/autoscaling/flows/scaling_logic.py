@@ -19,7 +19,7 @@ from shared.autoscaling.messages import Samples, all_refused, told
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import Decision, EntryKind, LogEntry
-from shared.autoscaling.transition import Step, advance_all
+from shared.autoscaling.transition import Transition, advance_all
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ async def _attempt(
 
 
 def _lines(
-    resource: Resource, step: Step, decided_by: Metric | None, now: datetime
+    resource: Resource, step: Transition, decided_by: Metric | None, now: datetime
 ) -> list[LogEntry]:
     desired, lines = step.state.desired, []
     if step.confirmed and desired is not None:

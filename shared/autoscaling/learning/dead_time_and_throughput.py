@@ -41,7 +41,7 @@ MEMORY = 0.98
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class LearnedEstimate:
     """A value and its standard error, both in the unit of the value."""
 
     value: float
@@ -72,16 +72,16 @@ def known_service(fixed: Service, learned: Learned) -> Service:
     )
 
 
-def best_rate(learned: Learned) -> Estimate | None:
+def best_rate(learned: Learned) -> LearnedEstimate | None:
     """From finished items where that is known well enough, else from changes of capacity."""
     counted = rate_of(learned.work)
-    for estimate in (Estimate(*counted) if counted else None, learned_rate(learned)):
+    for estimate in (LearnedEstimate(*counted) if counted else None, learned_rate(learned)):
         if estimate is not None and estimate.confident:
             return estimate
     return None
 
 
-def learned_rate(learned: Learned) -> Estimate | None:
+def learned_rate(learned: Learned) -> LearnedEstimate | None:
     """Items per busy instance and minute; None before enough changes in both directions.
 
     The two estimates err to opposite sides: half their distance is an error too.
@@ -91,17 +91,17 @@ def learned_rate(learned: Learned) -> Estimate | None:
         return None
     distance = abs(out.value - into.value) / 2
     error = max(out.standard_error, into.standard_error, distance)
-    return Estimate(min(out.value, into.value), error)
+    return LearnedEstimate(min(out.value, into.value), error)
 
 
-def _estimate(lessons: Lessons) -> Estimate | None:
+def _estimate(lessons: Lessons) -> LearnedEstimate | None:
     lessons = _with_sums(_sound(lessons), believable(lessons.recent))
     if lessons.changes < CHANGES_MIN or lessons.dn_dn <= 0:
         return None
     rate = -lessons.ds_dn / lessons.dn_dn
     unexplained = max(lessons.ds_ds - rate * rate * lessons.dn_dn, 0.0)
     variance = unexplained / (lessons.changes - 1) / lessons.dn_dn
-    return Estimate(rate, math.sqrt(variance))
+    return LearnedEstimate(rate, math.sqrt(variance))
 
 
 def lesson_due(state: ScalingState, now: datetime) -> bool:

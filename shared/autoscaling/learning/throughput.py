@@ -25,7 +25,7 @@ from statistics import median_low
 
 from shared.autoscaling.learning.outliers import Pair, believable, contradicted, with_recent
 from shared.autoscaling.measurements import MetricValue
-from shared.autoscaling.state import Work
+from shared.autoscaling.state import BusyIntervals
 
 SETTLING = timedelta(minutes=2)
 """After a change of capacity."""
@@ -47,7 +47,9 @@ class Counted:
     incoming: bool = False
 
 
-def with_finished(work: Work, counted: Counted, backlog: Samples, capacities: Samples) -> Work:
+def with_finished(
+    work: BusyIntervals, counted: Counted, backlog: Samples, capacities: Samples
+) -> BusyIntervals:
     """The sums with every interval that is over and was not looked at before."""
     samples = counted.samples
     if len(samples) < 2 or not backlog or not capacities:
@@ -72,7 +74,7 @@ def with_finished(work: Work, counted: Counted, backlog: Samples, capacities: Sa
 
 
 @lru_cache(maxsize=256)
-def rate_of(work: Work) -> tuple[float, float] | None:
+def rate_of(work: BusyIntervals) -> tuple[float, float] | None:
     """Items per busy instance and minute, and the standard error; None before enough intervals."""
     work = _with_sums(_sound(work), believable(work.recent))
     if work.intervals < INTERVALS_MIN or work.busy <= 0:
@@ -83,21 +85,21 @@ def rate_of(work: Work) -> tuple[float, float] | None:
     return rate, math.sqrt(spread) / work.busy
 
 
-def _with(work: Work, done: float, busy: float) -> Work:
+def _with(work: BusyIntervals, done: float, busy: float) -> BusyIntervals:
     recent, older = with_recent(work.recent, (done, busy))
     return _with_sums(_sound(replace(work, recent=recent)), older)
 
 
-def _sound(work: Work) -> Work:
+def _sound(work: BusyIntervals) -> BusyIntervals:
     """Without sums that cannot be right."""
     if contradicted(work.done, work.busy, work.recent):
-        return Work(until=work.until, recent=work.recent)
+        return BusyIntervals(until=work.until, recent=work.recent)
     return work
 
 
-def _with_sums(work: Work, pairs: Sequence[Pair]) -> Work:
+def _with_sums(work: BusyIntervals, pairs: Sequence[Pair]) -> BusyIntervals:
     for done, busy in pairs:
-        work = Work(
+        work = BusyIntervals(
             until=work.until,
             intervals=MEMORY * work.intervals + 1,
             done=MEMORY * work.done + done,

@@ -9,14 +9,14 @@ from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.operating.staleness import meanwhile, silent_after_seconds
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
-from shared.notifications.news import Kind, News, Severity
+from shared.notifications.news import News, NewsKind, Severity
 
 EVENTS = {
-    EntryKind.CONFIRMED: (Kind.SCALED, Severity.INFO),
-    EntryKind.FAILED: (Kind.SCALING_REFUSED, Severity.ERROR),
-    EntryKind.POISON: (Kind.POISON, Severity.WARNING),
-    EntryKind.OVERRIDE: (Kind.OVERRIDE, Severity.INFO),
-    EntryKind.MANUAL_CHANGE: (Kind.MANUAL_CHANGE, Severity.WARNING),
+    EntryKind.CONFIRMED: (NewsKind.SCALED, Severity.INFO),
+    EntryKind.FAILED: (NewsKind.SCALING_REFUSED, Severity.ERROR),
+    EntryKind.POISON: (NewsKind.POISON, Severity.WARNING),
+    EntryKind.OVERRIDE: (NewsKind.OVERRIDE, Severity.INFO),
+    EntryKind.MANUAL_CHANGE: (NewsKind.MANUAL_CHANGE, Severity.WARNING),
 }
 
 
@@ -68,13 +68,13 @@ def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[N
         if silent_seconds > silent_after_seconds(resource, name):
             headline = f"{resource.name}: {name} has no sample for {silent_seconds / 60:.0f} min"
             subject, text = f"{resource.name}/{name}", meanwhile(resource, name)
-            yield News("", Kind.SOURCE_STALE, subject, now, headline, text, Severity.WARNING)
+            yield News("", NewsKind.SOURCE_STALE, subject, now, headline, text, Severity.WARNING)
 
 
 def unreadable_state(resource: Resource, reason: str, now: datetime) -> News:
     """Nothing can be decided while a row of the state that decisions depend on is unreadable."""
     headline = f"{resource.name}: its state cannot be read, nothing is decided"
-    return News("", Kind.UNREADABLE, resource.name, now, headline, reason, Severity.ERROR)
+    return News("", NewsKind.UNREADABLE, resource.name, now, headline, reason, Severity.ERROR)
 
 
 def unreadable_rows(resource: Resource, reasons: Sequence[str], now: datetime) -> list[News]:
@@ -83,7 +83,7 @@ def unreadable_rows(resource: Resource, reasons: Sequence[str], now: datetime) -
         return []
     headline = f"{resource.name}: goes on without what it cannot read"
     text = "; ".join(reasons)
-    return [News("", Kind.UNREADABLE, resource.name, now, headline, text, Severity.WARNING)]
+    return [News("", NewsKind.UNREADABLE, resource.name, now, headline, text, Severity.WARNING)]
 
 
 def long_at_maximum(
@@ -118,7 +118,7 @@ def _at_maximum(
     lasted = (now - since).total_seconds() / 60
     headline = f"{resource.name}: at its maximum of {maximum} for {lasted:.0f} min"
     text = f"The rule wants {wish[0].capacity}: {wish[0].reason}"
-    return News("", Kind.AT_MAXIMUM, resource.name, now, headline, text, Severity.WARNING)
+    return News("", NewsKind.AT_MAXIMUM, resource.name, now, headline, text, Severity.WARNING)
 
 
 def _since_at_least(capacity: int, state: ScalingState) -> datetime | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from shared.datasets.arrivals import decode_arrival
-from shared.datasets.errors import BadEvent
+from shared.datasets.errors import UnreadableMessage
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ def run(body: str, message_id: str) -> str:
     try:
         _ = decode_arrival(body).observed_at
         reason = UNEXPLAINED
-    except BadEvent as error:
+    except UnreadableMessage as error:
         reason = str(error)
     extra = {"action": "poison", "message_id": message_id, "body": body}
     log.error("[poison] event %s could not be processed: %s", message_id, reason, extra=extra)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from shared.datasets.claims import Claim, Verdict, judge, put_off
+from shared.datasets.claims import Claim, ClaimDecision, judge, put_off
 from shared.datasets.ports import ClaimStore, Recompute
-from shared.datasets.processing import Work
+from shared.datasets.processing import DatasetWork
 from shared.messaging.ports import MessageSender
 
 log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ LEASE = timedelta(minutes=30)
 
 
 async def run(
-    work: Work,
+    work: DatasetWork,
     holder: str,
     claims: ClaimStore,
     recompute: Recompute,
@@ -31,13 +31,13 @@ async def run(
     """
     claim = await claims.take(work, holder)
     verdict = judge(claim, holder, lease)
-    if verdict is Verdict.LEAVE:
+    if verdict is ClaimDecision.LEAVE:
         _tell("left", work, f"was processed at {claim.done_at} for message {claim.holder}")
         return False
-    if verdict is Verdict.WAIT:
+    if verdict is ClaimDecision.WAIT:
         await _put_off(claim, holder, sender, lease)
         return False
-    if verdict is Verdict.TAKE_OVER:
+    if verdict is ClaimDecision.TAKE_OVER:
         _tell("taken_over", work, f"message {claim.holder} has been silent since {claim.taken_at}")
         claim = await claims.change(claim, holder, done=False)
     await recompute.run(work)
@@ -55,6 +55,6 @@ async def _put_off(claim: Claim, holder: str, sender: MessageSender, lease: time
     _tell("put_off", claim.work, f"{since}; {again}")
 
 
-def _tell(action: str, work: Work, reason: str) -> None:
+def _tell(action: str, work: DatasetWork, reason: str) -> None:
     extra = {"action": action, "dataset": work.dataset, "period": work.turn_label}
     log.info("[%s] %s: %s", action, work.message_id, reason, extra=extra)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from shared.datasets.arrivals import BlobArrived
-from shared.datasets.errors import BadEvent
+from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import Period
 from shared.datasets.processing import schedule_processing
 from shared.messaging.model import Message, Order
@@ -19,10 +19,12 @@ AHEAD_MAX = timedelta(days=1)
 async def run(
     arrival: BlobArrived, periods: Sequence[Period], sender: MessageSender, now: datetime
 ) -> list[Message]:
-    """Answers what was scheduled, one message per kind of period. Raises BadEvent."""
+    """Answers what was scheduled, one message per kind of period. Raises UnreadableMessage."""
     observed_at = arrival.observed_at
     if observed_at > now + AHEAD_MAX:
-        raise BadEvent(f"event: {arrival.path} is filed under {observed_at}, which is to come")
+        raise UnreadableMessage(
+            f"event: {arrival.path} is filed under {observed_at}, which is to come"
+        )
     messages = [
         schedule_processing(arrival.container, period, now, observed_at) for period in periods
     ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.ingestion.breaker.breaker import Breaker, Mode
-from shared.notifications.news import Kind, News, Severity, stamp
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode
+from shared.notifications.news import News, NewsKind, Severity, stamp
 
 
 def announcement(name: str, breaker: Breaker, link: str) -> News:
@@ -11,7 +11,7 @@ def announcement(name: str, breaker: Breaker, link: str) -> News:
     id when it is told again."""
     return News(
         news_id=f"{name}/{breaker.epoch}",
-        kind=Kind.BREAKER_OPENED,
+        kind=NewsKind.BREAKER_OPENED,
         subject=name,
         time=breaker.changed_at,
         headline=f"Circuit breaker {name} is {_mode(breaker)}: {breaker.reason}",
@@ -42,11 +42,11 @@ def _what_next(breaker: Breaker, link: str) -> str:
 
 def closing(name: str, breaker: Breaker) -> News | None:
     """What people are told of a breaker that was open and is closed again."""
-    if breaker.mode is not Mode.CLOSED or not breaker.epoch:
+    if breaker.mode is not BreakerMode.CLOSED or not breaker.epoch:
         return None
     return News(
         news_id=f"{name}/{breaker.epoch}/closed",
-        kind=Kind.BREAKER_CLOSED,
+        kind=NewsKind.BREAKER_CLOSED,
         subject=name,
         time=breaker.changed_at,
         headline=f"Circuit breaker {name} is closed: {breaker.reason}",

@@ -20,7 +20,7 @@ from enum import StrEnum
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Mode(StrEnum):
+class BreakerMode(StrEnum):
     CLOSED = "closed"  # events flow
     OPEN = "open"  # nothing flows until the break is over
     HALF_OPEN = "half_open"  # one partition tries a few events
@@ -64,7 +64,7 @@ class Breaker:
     """The shared row. ``epoch`` counts incidents: it grows when a closed breaker opens and when a
     person isolates, so that no older approval ends that. A failed probe is of the same incident."""
 
-    mode: Mode = Mode.CLOSED
+    mode: BreakerMode = BreakerMode.CLOSED
     epoch: int = 0
     changed_at: datetime = LONG_AGO
     reason: str = ""
@@ -85,7 +85,7 @@ class Breaker:
 
 def trip(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> Breaker | None:
     """Open a closed breaker. Whoever writes it is the one to announce it to people."""
-    if breaker.mode is not Mode.CLOSED:
+    if breaker.mode is not BreakerMode.CLOSED:
         return None
     calm = now - breaker.changed_at >= timedelta(seconds=times.calm_seconds)
     incident = replace(
@@ -99,11 +99,11 @@ def trip(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> B
 
 def isolate(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> Breaker | None:
     """Stop until a person closes it, whatever the calls do meanwhile. Announced like an opening."""
-    if breaker.mode is Mode.ISOLATED:
+    if breaker.mode is BreakerMode.ISOLATED:
         return None
     return replace(
         breaker,
-        mode=Mode.ISOLATED,
+        mode=BreakerMode.ISOLATED,
         epoch=breaker.epoch + 1,
         changed_at=now,
         reason=reason,
@@ -124,7 +124,7 @@ def _opened(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -
     wait = timedelta(seconds=break_seconds(breaker.breaks, times))
     return replace(
         breaker,
-        mode=Mode.OPEN,
+        mode=BreakerMode.OPEN,
         changed_at=now,
         reason=reason,
         breaks=breaker.breaks + 1,
@@ -150,14 +150,14 @@ def start_probe(
     left = breaker.probe.events_left if breaker.probe else times.probe_events
     probe = Probe(holder, partition_id, _until(now, times), left)
     reason = f"{holder} tries partition {partition_id}"
-    return replace(breaker, mode=Mode.HALF_OPEN, changed_at=now, reason=reason, probe=probe)
+    return replace(breaker, mode=BreakerMode.HALF_OPEN, changed_at=now, reason=reason, probe=probe)
 
 
 def _probe_is_due(breaker: Breaker, now: datetime, times: BreakerTimes) -> bool:
-    if breaker.mode is Mode.OPEN:
+    if breaker.mode is BreakerMode.OPEN:
         length = break_seconds(breaker.breaks - 1, times)
         return breaker.retry_at is not None and _is_over(breaker.retry_at, length, now)
-    if breaker.mode is Mode.HALF_OPEN:
+    if breaker.mode is BreakerMode.HALF_OPEN:
         return breaker.probe is None or _is_over(breaker.probe.until, times.probe_seconds, now)
     return False
 
@@ -209,7 +209,7 @@ def report_probe(
 
 def _holds(breaker: Breaker, holder: str, now: datetime) -> bool:
     probe = breaker.probe
-    if breaker.mode is not Mode.HALF_OPEN or probe is None:
+    if breaker.mode is not BreakerMode.HALF_OPEN or probe is None:
         return False
     return probe.holder == holder and now < probe.until
 
@@ -223,7 +223,7 @@ def _until(now: datetime, times: BreakerTimes) -> datetime:
 
 def close(breaker: Breaker, epoch: int, who: str, now: datetime) -> Breaker | None:
     """A person closes the incident ``epoch``. None where it is over, or is another one by now."""
-    if breaker.mode is Mode.CLOSED or breaker.epoch != epoch:
+    if breaker.mode is BreakerMode.CLOSED or breaker.epoch != epoch:
         return None
     return replace(_closed(breaker, f"closed by {who}", who, now), breaks=0)
 
@@ -231,7 +231,7 @@ def close(breaker: Breaker, epoch: int, who: str, now: datetime) -> Breaker | No
 def _closed(breaker: Breaker, reason: str, who: str, now: datetime) -> Breaker:
     return replace(
         breaker,
-        mode=Mode.CLOSED,
+        mode=BreakerMode.CLOSED,
         changed_at=now,
         reason=reason,
         retry_at=None,
@@ -285,7 +285,7 @@ class Gate:
 
 def gate(breaker: Breaker, instance: str, partition_id: str, now: datetime) -> Gate:
     """What the breaker lets through: all, the first few of the probed partition, or nothing."""
-    if breaker.mode is Mode.CLOSED:
+    if breaker.mode is BreakerMode.CLOSED:
         return Gate(None, "closed")
     probe = breaker.probe
     if probe and _holds(breaker, instance, now) and probe.partition_id == partition_id:

@@ -28,7 +28,7 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class BreakerView:
     """A breaker as people see it."""
 
     name: str

@@ -18,7 +18,7 @@ STREAMS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeadLetterQuery:
     """Which dead letters are meant; what is left out does not matter."""
 
     hub: str | None = None
@@ -42,7 +42,7 @@ class Wanted:
 
 
 async def find(
-    store: DeadLetterStore, wanted: Wanted, limit: int, after: int | None = None
+    store: DeadLetterStore, wanted: DeadLetterQuery, limit: int, after: int | None = None
 ) -> Sequence[StoredDeadLetter]:
     """The first so many, by stream and number; ``after`` a number in each stream."""
     found: list[StoredDeadLetter] = []
@@ -72,7 +72,7 @@ async def older_than(store: IngestionStore, stream: Stream, age: timedelta) -> d
 
 
 async def chunks(
-    store: DeadLetterStore, wanted: Wanted, size: int
+    store: DeadLetterStore, wanted: DeadLetterQuery, size: int
 ) -> AsyncIterator[Sequence[StoredDeadLetter]]:
     """All of them, so many at a time; what is taken up meanwhile is not met again."""
     chunk: list[StoredDeadLetter] = []
@@ -86,7 +86,7 @@ async def chunks(
 
 
 async def read(
-    store: DeadLetterStore, hub: HubReader, wanted: Wanted
+    store: DeadLetterStore, hub: HubReader, wanted: DeadLetterQuery
 ) -> tuple[StoredDeadLetter, Event]:
     """One dead letter and its event, of which the hub may have what the store has not.
 
@@ -116,7 +116,7 @@ async def event_of(stored: StoredDeadLetter, hub: HubReader) -> Event:
 
 
 async def _all(
-    store: DeadLetterStore, wanted: Wanted, after: int | None
+    store: DeadLetterStore, wanted: DeadLetterQuery, after: int | None
 ) -> AsyncIterator[StoredDeadLetter]:
     for stream in await store.streams():
         if not wanted.of(stream):

@@ -49,7 +49,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedMetric:
     """The metric that an aggregate of a platform metric becomes. Grains are ISO 8601 durations."""
 
     resource_name: str
@@ -67,7 +67,7 @@ class Interests:
     """
 
     pushed: Set[tuple[str, str]] = frozenset()
-    monitored: Mapping[tuple[str, str], tuple[Wanted, ...]] = field(
+    monitored: Mapping[tuple[str, str], tuple[WantedMetric, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
 

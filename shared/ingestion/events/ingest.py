@@ -21,7 +21,7 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events import outbox, process_batch
-from shared.ingestion.events.ports import Handler, MessageSender
+from shared.ingestion.events.ports import Handler, OutboxSender
 from shared.ingestion.events.process_batch import Consumer, Report
 from shared.ingestion.lanes import Beside, alone
 from shared.ingestion.model import Effect, Event
@@ -38,7 +38,7 @@ STOPPED = (BreakerOpen, OutOfTime)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PartitionPipeline:
     """All that a partition's events pass through. ``elapsed`` counts seconds, from anywhere.
 
     After ``seconds_max`` no further event of a batch begins. Where the host ends a function that
@@ -47,7 +47,7 @@ class Line:
 
     consumer: Consumer
     guard: BreakerGuard
-    sender: MessageSender
+    sender: OutboxSender
     elapsed: Callable[[], float]
     beside: Beside = alone
     seconds_max: float = math.inf
@@ -65,7 +65,7 @@ class Calls:
     that ``bucket`` is in.
     """
 
-    line: Line
+    line: PartitionPipeline
     probing: bool = False
     ends: float = math.inf
     """When no further event may begin."""
@@ -190,7 +190,7 @@ class Calls:
             raise
 
 
-async def run(events: Sequence[Event], line: Line) -> None:
+async def run(events: Sequence[Event], line: PartitionPipeline) -> None:
     """Account for a batch. Raises what holds the partition, BreakerOpen among it.
 
     While the breaker probes, events pass a few at a time, each few reported before the next. A
@@ -213,7 +213,7 @@ async def run(events: Sequence[Event], line: Line) -> None:
         await _watched(work, line, ends, probing=gate.events_max is not None)
 
 
-async def _new(events: list[Event], line: Line) -> list[Event]:
+async def _new(events: list[Event], line: PartitionPipeline) -> list[Event]:
     """Those above the checkpoint. The others are only looked at: a hub that was made anew shows
     in them, and nothing is handled for them."""
     saved = await line.consumer.store.load(line.consumer.stream)
@@ -224,7 +224,7 @@ async def _new(events: list[Event], line: Line) -> list[Event]:
     return events[first_new:]
 
 
-async def sweep(line: Line, events_max: int | None) -> None:
+async def sweep(line: PartitionPipeline, events_max: int | None) -> None:
     """Account for what nobody delivered, as for a batch: counted, stopped and sent like one.
 
     ``events_max`` is how many the breaker lets through; None: all.
@@ -237,7 +237,7 @@ async def sweep(line: Line, events_max: int | None) -> None:
 Work = Callable[[Consumer], Awaitable[Report]]
 
 
-def _out_of_time(line: Line) -> str:
+def _out_of_time(line: PartitionPipeline) -> str:
     return (
         f"{line.name}: {line.seconds_max:g} s are over. What has been handled is accounted for, "
         "the rest comes again. If this repeats, make the handler faster, or have fewer events in "
@@ -245,7 +245,7 @@ def _out_of_time(line: Line) -> str:
     )
 
 
-async def _watched(work: Work, line: Line, ends: float, *, probing: bool) -> None:
+async def _watched(work: Work, line: PartitionPipeline, ends: float, *, probing: bool) -> None:
     """Process, and tell the breaker how it goes, and before anything is raised how it went."""
     calls = Calls(line, probing, ends, beat_due=line.elapsed() + 2 * BEAT_SECONDS)
     line.consumer.remembered.at_work += 1
@@ -264,7 +264,7 @@ async def _watched(work: Work, line: Line, ends: float, *, probing: bool) -> Non
     await _told(calls)
 
 
-async def _processed(work: Work, line: Line, calls: Calls) -> None:
+async def _processed(work: Work, line: PartitionPipeline, calls: Calls) -> None:
     report = await work(replace(line.consumer, handle=calls.of(line.consumer.handle)))
     tell(line, report)
     if not report.nothing_to_send:
@@ -286,13 +286,13 @@ async def _told(calls: Calls, after: Exception | None = None) -> None:
         log.warning("[breaker_not_told] %s: %s", calls.line.name, error)
 
 
-async def drain(line: Line) -> int:
+async def drain(line: PartitionPipeline) -> int:
     """Send all that this process is the one to send, and what others left behind."""
     consumer = line.consumer
     return await outbox.drain(consumer.stream, consumer.store, line.sender, consumer.leases)
 
 
-def tell(line: Line, report: Report) -> None:
+def tell(line: PartitionPipeline, report: Report) -> None:
     """Say what was committed; gaps are errors, for events are gone."""
     for gap in report.gaps:
         log.error(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from shared.ingestion.errors import CommitRefused
-from shared.ingestion.events.ports import IngestionStore, MessageSender, StoredMessage
+from shared.ingestion.events.ports import IngestionStore, OutboxSender, StoredMessage
 from shared.ingestion.model import Effect, Stream
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Leases:
 async def drain(
     stream: Stream,
     store: IngestionStore,
-    sender: MessageSender,
+    sender: OutboxSender,
     leases: Leases,
     limit: int = LIMIT,
 ) -> int:
@@ -93,7 +93,7 @@ async def drain(
 
 
 async def _send_some(
-    stream: Stream, store: IngestionStore, sender: MessageSender, leases: Leases, limit: int
+    stream: Stream, store: IngestionStore, sender: OutboxSender, leases: Leases, limit: int
 ) -> int:
     known = list(leases.mine)
     stored = await store.outbox(stream, limit)

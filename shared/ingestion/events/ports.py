@@ -182,7 +182,7 @@ class HubReader(Protocol):
         ...
 
 
-class MessageSender(Protocol):
+class OutboxSender(Protocol):
     """Sends messages to where the outbox leads."""
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:

@@ -41,7 +41,7 @@ LOST_REPLIES_MAX = 5
 
 
 @dataclass(slots=True)
-class Remembered:
+class LastCommit:
     """A stream's checkpoint as this reader's last commit left it; nothing after a failure.
 
     ``same_hub``: whether it was found that the hub is the one that the checkpoint is of. A hub
@@ -79,7 +79,7 @@ class Consumer:
     new_txid: Callable[[], str]
     limits: CommitLimits | None = None
     """Narrower than the store's own, where they are to be."""
-    remembered: Remembered = field(default_factory=Remembered)
+    remembered: LastCommit = field(default_factory=LastCommit)
     leases: Leases = field(default_factory=Leases)
     outages: Outages = ()
     """Errors that a user names as outages, besides those that ``blame`` knows."""

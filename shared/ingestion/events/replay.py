@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from shared.ingestion.errors import NotThere
 from shared.ingestion.events import outbox
-from shared.ingestion.events.ports import Handler, HubReader, MessageSender
+from shared.ingestion.events.ports import Handler, HubReader, OutboxSender
 from shared.ingestion.events.process_batch import Consumer, Report, run
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Checkpoint, Effect, Event, Gap, Stream
@@ -67,7 +67,7 @@ def side_stream(stream: Stream, name: str) -> Stream:
 async def replay(
     consumer: Consumer,
     stretch: Stretch,
-    sender: MessageSender | None,
+    sender: OutboxSender | None,
     told: Callable[[Replayed], None] = lambda _so_far: None,
 ) -> Replayed:
     """Account for the stretch in the consumer's stream, which is the side stream.
@@ -96,7 +96,7 @@ async def replay(
     return so_far
 
 
-async def _send(consumer: Consumer, sender: MessageSender | None) -> None:
+async def _send(consumer: Consumer, sender: OutboxSender | None) -> None:
     """Nobody else sends for a side stream: what an attempt that was broken off left is sent now."""
     if sender is not None:
         consumer.leases.lease = timedelta(0)

@@ -23,7 +23,7 @@ ROWS_AT_ONCE = 100
 
 
 @dataclass(slots=True)
-class Keeper:
+class EffectRetention:
     """``elapsed`` counts seconds, from anywhere. Several at a time do no harm to each other."""
 
     accounts: Accounts

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
-from shared.ingestion.events.ingest import Line, drain, sweep
+from shared.ingestion.events.ingest import PartitionPipeline, drain, sweep
 from shared.ingestion.events.survey import check_same_hub
 from shared.ingestion.lanes import Together
 
@@ -41,7 +41,9 @@ class TailWatch:
     together: Together
     seen: dict[str, Sight] = field(default_factory=dict)
 
-    async def run(self, partition_ids: Sequence[str], line_of: Callable[[str], Line]) -> None:
+    async def run(
+        self, partition_ids: Sequence[str], line_of: Callable[[str], PartitionPipeline]
+    ) -> None:
         """Each partition in its own try; raises what went wrong with any, once all are done."""
         failures: list[Exception] = []
 
@@ -58,7 +60,7 @@ class TailWatch:
         if failures:
             raise ExceptionGroup("tails", failures)
 
-    async def _look_after(self, line: Line) -> None:
+    async def _look_after(self, line: PartitionPipeline) -> None:
         """Send what an instance left behind when it died; account for what the host skipped.
 
         What came since the last time is left to the trigger, which is about to deliver it. Where
@@ -79,7 +81,7 @@ class TailWatch:
         await sweep(line, gate.events_max)
 
 
-async def _is_at_work(line: Line) -> bool:
+async def _is_at_work(line: PartitionPipeline) -> bool:
     """Whether a batch of this process or of any other is at the stream; it may take its time."""
     if line.consumer.remembered.at_work:
         return True
@@ -87,7 +89,7 @@ async def _is_at_work(line: Line) -> bool:
     return idle_for is not None and abs(idle_for) < IDLE  # further ahead: the clock was set back
 
 
-async def _sight(line: Line) -> Sight | None:
+async def _sight(line: PartitionPipeline) -> Sight | None:
     """None for a stream that never began."""
     consumer = line.consumer
     saved = await consumer.store.load(consumer.stream)

@@ -10,9 +10,16 @@ from functools import partial
 from typing import Protocol
 
 from shared.ingestion.breaker.approval import TokenRefused, issue, verify
-from shared.ingestion.breaker.breaker import LONG_AGO, Breaker, BreakerTimes, Mode, close, isolate
+from shared.ingestion.breaker.breaker import (
+    LONG_AGO,
+    Breaker,
+    BreakerMode,
+    BreakerTimes,
+    close,
+    isolate,
+)
 from shared.ingestion.breaker.ports import BreakerStore, ConsumptionSwitch, SeenBreaker
-from shared.ingestion.breaker.view import Backlog, ErrorSeen, View
+from shared.ingestion.breaker.view import Backlog, BreakerView, ErrorSeen
 from shared.ingestion.errors import BreakerChanged, HubUnavailable, StoreUnavailable
 from shared.ingestion.events.ports import HubReader, IngestionStore
 from shared.ingestion.lanes import side_by_side
@@ -31,7 +38,7 @@ class Hub(HubReader, HubPartitions, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Attendant:
+class BreakerOperator:
     """Serves people at one breaker. ``keys`` sign links, the first one makes new ones."""
 
     name: str
@@ -62,7 +69,7 @@ class Attendant:
         """The link of an opening, valid from its announcement on."""
         return self.link(breaker, breaker.announce_at or breaker.changed_at)
 
-    async def view(self) -> View:
+    async def view(self) -> BreakerView:
         seen = await self.breakers.load()
         since = max(seen.breaker.changed_at, LONG_AGO + ERRORS_SINCE) - ERRORS_SINCE
         tallies = await self.breakers.tallies(since)
@@ -71,11 +78,11 @@ class Attendant:
             for tally in sorted(tallies, key=lambda tally: tally.bucket_start, reverse=True)
             if tally.last_error
         ]
-        return View(
+        return BreakerView(
             self.name, seen.breaker, seen.read_at, tuple(errors[:10]), await self._backlogs()
         )
 
-    async def view_with(self, token: str) -> View:
+    async def view_with(self, token: str) -> BreakerView:
         """The view, for who holds a link that is valid still. Raises TokenRefused."""
         self._check_signature(token)
         seen = await self.breakers.load()
@@ -90,7 +97,9 @@ class Attendant:
             approval = verify(self.keys, token, self.name, seen.read_at)
             closed = close(seen.breaker, approval.epoch, "a link", seen.read_at)
             if closed is None:
-                over = seen.breaker.mode is Mode.CLOSED or seen.breaker.epoch > approval.epoch
+                over = (
+                    seen.breaker.mode is BreakerMode.CLOSED or seen.breaker.epoch > approval.epoch
+                )
                 raise TokenRefused(
                     "the incident of this link is over" if over else "the link is of no incident"
                 )

@@ -9,7 +9,7 @@ from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.events.ports import IngestionStore
 from shared.ingestion.model import DeadLetter, Gap, Stream
 from shared.ingestion.operating.stream_account import all_gaps
-from shared.notifications.news import Kind, News, Severity
+from shared.notifications.news import News, NewsKind, Severity
 
 EVENTS_BACK = 100_000
 """So many events before the checkpoint are looked through: a partition takes in a thousand a second
@@ -48,7 +48,7 @@ async def _looked_from(stream: Stream, store: IngestionStore) -> int | None:
 def _gone(stream: Stream, gap: Gap) -> News:
     return News(
         news_id=f"{stream.key}/gap/{gap.first}",
-        kind=Kind.EVENTS_GONE,
+        kind=NewsKind.EVENTS_GONE,
         subject=f"{stream.hub}/{stream.consumer_group}",
         time=gap.found_at,
         headline=f"{stream.hub}: {gap.count} event(s) of partition {stream.partition_id} are gone",
@@ -62,7 +62,7 @@ def _gone(stream: Stream, gap: Gap) -> News:
 def _told(stream: Stream, letter: DeadLetter) -> News:
     return News(
         news_id=f"{stream.key}/{letter.sequence}",
-        kind=Kind.DEAD_LETTERS,
+        kind=NewsKind.DEAD_LETTERS,
         subject=f"{stream.hub}/{stream.consumer_group}",
         time=letter.failed_at,
         headline=f"{stream.hub}: event {letter.sequence} of partition {stream.partition_id} failed",

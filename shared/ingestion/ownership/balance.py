@@ -14,9 +14,9 @@ from shared.ingestion.errors import ClaimLost, StoreUnavailable
 from shared.ingestion.ownership.balancing import (
     BalancingTimes,
     Choice,
-    Claim,
     Ownership,
-    View,
+    OwnershipClaim,
+    OwnershipView,
     plan,
     release,
     rendezvous,
@@ -57,7 +57,7 @@ class Balancer:
         """Renew and claim. Raises StoreUnavailable and HubUnavailable where nothing is known."""
         ids = await self.hub.partition_ids()
         seen = await self.store.owners()
-        found = plan(View(ids, seen.rows), self.me, seen.read_at, self.times, self.choose)
+        found = plan(OwnershipView(ids, seen.rows), self.me, seen.read_at, self.times, self.choose)
         mine = {row.partition_id: row for row in found.keep}
         for renewal in found.renewals:
             await self._renew(renewal, mine)
@@ -72,7 +72,7 @@ class Balancer:
             except (ClaimLost, StoreUnavailable):
                 continue
 
-    async def _renew(self, renewal: Claim, mine: dict[str, Ownership]) -> None:
+    async def _renew(self, renewal: OwnershipClaim, mine: dict[str, Ownership]) -> None:
         """A renewal whose reply is lost leaves the partition mine for as long as it was."""
         try:
             mine[renewal.partition_id] = await self.store.write(renewal)
@@ -81,7 +81,7 @@ class Balancer:
         except StoreUnavailable:
             return
 
-    async def _claim(self, claim: Claim, mine: dict[str, Ownership]) -> bool:
+    async def _claim(self, claim: OwnershipClaim, mine: dict[str, Ownership]) -> bool:
         """Should a claim whose reply is lost stand, the next cycle finds it among mine."""
         try:
             committed = await self.epoch_of(claim.partition_id)

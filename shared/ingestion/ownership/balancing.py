@@ -28,7 +28,7 @@ class Ownership:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class OwnershipView:
     """The hub's partitions as they are now, and all ownership rows."""
 
     partition_ids: tuple[str, ...]
@@ -55,7 +55,7 @@ class BalancingTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class OwnershipClaim:
     """Write this owner and epoch if the row still has ``expected_version`` (None: no row yet)."""
 
     partition_id: str
@@ -71,8 +71,8 @@ class BalancingPlan:
 
     keep: tuple[Ownership, ...]
     """Mine, as the store has them; whatever else I read from I have lost."""
-    renewals: tuple[Claim, ...]
-    claim: Claim | None
+    renewals: tuple[OwnershipClaim, ...]
+    claim: OwnershipClaim | None
     reason: str
 
 
@@ -118,7 +118,7 @@ class _Board:
 
 
 def plan(
-    view: View,
+    view: OwnershipView,
     me: str,
     now: datetime,
     times: BalancingTimes = BalancingTimes(),
@@ -141,7 +141,7 @@ def plan(
     return BalancingPlan(keep, renewals, claim, reason)
 
 
-def _board(view: View, me: str, now: datetime, times: BalancingTimes) -> _Board:
+def _board(view: OwnershipView, me: str, now: datetime, times: BalancingTimes) -> _Board:
     expires = timedelta(seconds=times.expire_seconds)
     held: dict[str, tuple[str, ...]] = {me: ()}
     for row in view.ownerships:
@@ -157,11 +157,11 @@ def _is_ahead(row: Ownership, now: datetime, times: BalancingTimes) -> bool:
     return row.modified_at - now > timedelta(seconds=times.expire_seconds)
 
 
-def _renewal(row: Ownership) -> Claim:
-    return Claim(row.partition_id, row.owner, row.epoch, row.version, "still at work")
+def _renewal(row: Ownership) -> OwnershipClaim:
+    return OwnershipClaim(row.partition_id, row.owner, row.epoch, row.version, "still at work")
 
 
-def _claim(board: _Board, choose: Choice) -> tuple[Claim | None, str]:
+def _claim(board: _Board, choose: Choice) -> tuple[OwnershipClaim | None, str]:
     free = board.free
     share = f"{len(board.partition_ids)} partitions, {len(board.held)} processors, "
     share += f"{len(board.mine)} mine"
@@ -185,19 +185,19 @@ def _richest(board: _Board, choose: Choice) -> str | None:
     return choose([o for o, held in board.held.items() if len(held) == most], board.me)
 
 
-def _taking(board: _Board, partition_id: str, why: str, share: str) -> tuple[Claim, str]:
+def _taking(board: _Board, partition_id: str, why: str, share: str) -> tuple[OwnershipClaim, str]:
     row = board.rows.get(partition_id)
     epoch, version = (row.epoch + 1, row.version) if row else (1, None)
     reason = f"{share}: take {partition_id} ({why})"
-    return Claim(partition_id, board.me, epoch, version, reason), reason
+    return OwnershipClaim(partition_id, board.me, epoch, version, reason), reason
 
 
-def release(row: Ownership) -> Claim:
+def release(row: Ownership) -> OwnershipClaim:
     """Give a partition up at once instead of letting it expire; the epoch stays and is over."""
-    return Claim(row.partition_id, "", row.epoch, row.version, "given up")
+    return OwnershipClaim(row.partition_id, "", row.epoch, row.version, "given up")
 
 
-def applied(claim: Claim, row: Ownership | None) -> bool:
+def applied(claim: OwnershipClaim, row: Ownership | None) -> bool:
     """Whether a claim whose reply was lost stands, by the row as it is now.
 
     A claim that failed and was not found to stand is no claim.

@@ -10,7 +10,7 @@ from typing import Protocol
 from shared.ingestion.model import (
     Event,
 )
-from shared.ingestion.ownership.balancing import Claim, Ownership
+from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
 
 
 class HubPartitions(Protocol):
@@ -55,7 +55,7 @@ class OwnershipStore(Protocol):
         """All rows, in no order. Raises StoreUnavailable."""
         ...
 
-    async def write(self, claim: Claim) -> Ownership:
+    async def write(self, claim: OwnershipClaim) -> Ownership:
         """Write the row as it is claimed, at the store's time; answers the new row.
 
         Raises ClaimLost where the row is not of the expected version, StoreUnavailable. After

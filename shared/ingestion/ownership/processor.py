@@ -11,7 +11,7 @@ from shared.ingestion.ownership.balance import Balancer, Share
 from shared.ingestion.ownership.balancing import Ownership
 
 
-class Reading(Protocol):
+class PartitionReading(Protocol):
     """A partition that is being read in the background."""
 
     @property
@@ -30,7 +30,7 @@ class Reading(Protocol):
 class _Held:
     lease: Ownership
     until: float
-    reading: Reading
+    reading: PartitionReading
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Processor:
     and ``given_up`` why a partition is not read any more."""
 
     balancer: Balancer
-    start: Callable[[Ownership], Reading]
+    start: Callable[[Ownership], PartitionReading]
     elapsed: Callable[[], float]
     told: Callable[[str], None] = lambda _reason: None
     failed: Callable[[Exception], None] = lambda _error: None

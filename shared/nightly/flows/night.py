@@ -10,8 +10,9 @@ from shared.nightly.dates import night
 from shared.nightly.errors import InputUnreadable, NightFailed
 from shared.nightly.flows.asking import ask, look
 from shared.nightly.model import Ledger
-from shared.nightly.ports import Herald, InputReader, RunStore
+from shared.nightly.ports import InputReader, RunStore
 from shared.nightly.telling import night_news
+from shared.notifications.ports import Notifier
 
 log = logging.getLogger(__name__)
 
@@ -24,14 +25,14 @@ async def run(
     late_days: int,
     store: RunStore,
     inputs: InputReader,
-    herald: Herald,
+    notifier: Notifier,
 ) -> dict[str, list[date]]:
     """Answers what is newly asked for. Raises NightFailed, after all data sets had their turn."""
     asked: dict[str, list[date]] = {}
     errors: dict[str, Exception] = {}
     for dataset in datasets:
         try:
-            asked[dataset] = await _night(dataset, late_days, store, inputs, herald)
+            asked[dataset] = await _night(dataset, late_days, store, inputs, notifier)
         except Exception as error:
             extra = {"action": "trends_night_failed", "dataset": dataset}
             log.exception("[trends_night_failed] %s", dataset, extra=extra)
@@ -42,7 +43,7 @@ async def run(
 
 
 async def _night(
-    dataset: str, late_days: int, store: RunStore, inputs: InputReader, herald: Herald
+    dataset: str, late_days: int, store: RunStore, inputs: InputReader, notifier: Notifier
 ) -> list[date]:
     ledger = await store.read(dataset)
     dates = night(ledger.now, late_days)
@@ -50,7 +51,7 @@ async def _night(
     asked = await ask(dataset, dates, newest, "the night", store)
     await _forget_old(ledger, store)
     if text := _alarm(dates, newest):
-        await herald.tell(night_news(dataset, dates[0], text, ledger.now))
+        await notifier.tell(night_news(dataset, dates[0], text, ledger.now))
     return asked
 
 

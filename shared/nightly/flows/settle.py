@@ -14,21 +14,22 @@ from datetime import date
 
 from shared.nightly import runs
 from shared.nightly.errors import JobRefused, JobUnavailable, RunTaken
-from shared.nightly.model import Day, Job, Ledger, Run, RunPolicy, RunState
-from shared.nightly.ports import Herald, JobSubmitter, RunStore
+from shared.nightly.model import DateRuns, Job, Ledger, Run, RunPolicy, RunState
+from shared.nightly.ports import JobSubmitter, RunStore
 from shared.nightly.runs import Do
 from shared.nightly.telling import run_news
+from shared.notifications.ports import Notifier
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Settler:
+class RunManager:
     """What settling needs. ``new_token`` makes names that nobody has used before."""
 
     store: RunStore
     submitter: JobSubmitter
-    herald: Herald
+    notifier: Notifier
     policy: RunPolicy
     job: Callable[[Run], Job]
     new_token: Callable[[date, int], str]
@@ -67,7 +68,7 @@ class Settler:
                 open_runs += _open(run) - _open(day.latest)
         return changed
 
-    async def _advance(self, day: Day, ledger: Ledger, open_runs: int) -> Run | None:
+    async def _advance(self, day: DateRuns, ledger: Ledger, open_runs: int) -> Run | None:
         if day.latest and day.latest.untold:
             day = replace(day, latest=await self._told(day.latest))
         now, latest = ledger.now, day.latest
@@ -132,7 +133,7 @@ class Settler:
         It is tried for as long as the run is its date's latest; who cannot be told holds up no run.
         """
         try:
-            await self.herald.tell(run_news(run, self.policy))
+            await self.notifier.tell(run_news(run, self.policy))
         except Exception:
             extra = _extra("trends_untold", run.dataset, run.date)
             log.exception("[trends_untold] run %s: told again later", run.token, extra=extra)
