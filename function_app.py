@@ -222,28 +222,32 @@ async def breakers(req: func.HttpRequest) -> func.HttpResponse:
 @invocation
 async def breaker_page(req: func.HttpRequest) -> func.HttpResponse:
     """The state of the breaker, for who holds a link."""
-    return _response(await breaker_http.show(_request(req), wiring_ingestion.breaker_operator()))
+    return _response(await breaker_http.show(_request(req), wiring_ingestion.breaker_controller()))
 
 
 @ingestion.route("breakers/{name}/close", methods=["POST"], auth_level=func.AuthLevel.ANONYMOUS)
 @invocation
 async def breaker_close(req: func.HttpRequest) -> func.HttpResponse:
     """Close the breaker, by the token of a link."""
-    return _response(await breaker_http.close(_request(req), wiring_ingestion.breaker_operator()))
+    return _response(await breaker_http.close(_request(req), wiring_ingestion.breaker_controller()))
 
 
 @ingestion.route("breakers/{name}/status", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
 @invocation
 async def breaker_status(req: func.HttpRequest) -> func.HttpResponse:
     """The state of the breaker and a new link, for who has a key of the app."""
-    return _response(await breaker_http.status(_request(req), wiring_ingestion.breaker_operator()))
+    return _response(
+        await breaker_http.status(_request(req), wiring_ingestion.breaker_controller())
+    )
 
 
 @ingestion.route("breakers/{name}/isolate", methods=["POST"], auth_level=func.AuthLevel.FUNCTION)
 @invocation
 async def breaker_isolate(req: func.HttpRequest) -> func.HttpResponse:
     """Stop the consumption of events until a person closes the breaker."""
-    return _response(await breaker_http.isolate(_request(req), wiring_ingestion.breaker_operator()))
+    return _response(
+        await breaker_http.isolate(_request(req), wiring_ingestion.breaker_controller())
+    )
 
 
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.schedule)

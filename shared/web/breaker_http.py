@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 from shared.ingestion.breaker.approval import TOKEN_CHARACTERS_MAX, TokenRefused
 from shared.ingestion.errors import BreakerChanged, DependencyDown, StoreUnavailable
-from shared.ingestion.operating.breaker import BreakerOperator
+from shared.ingestion.operating.breaker import BreakerController
 from shared.web.breaker_page import HEADERS, page, said, view_json, view_page
 from shared.web.exchange import Refused, Reply, Request, refused, shown
 
@@ -22,15 +22,15 @@ REASON_CHARACTERS_MAX = 500
 NO_TOKEN = "open the link that was sent when the breaker opened"  # noqa: S105  no password
 
 
-async def show(asked: Request, breaker_operator: BreakerOperator) -> Reply:
+async def show(asked: Request, breaker_controller: BreakerController) -> Reply:
     """The state, for who holds a link. Looking changes nothing: mail scanners open links."""
-    if _name(asked) != breaker_operator.name:
+    if _name(asked) != breaker_controller.name:
         return _unknown(asked)
     token = asked.query.get("token", "")
     if not token:
         return _message(asked, 401, "Not allowed", NO_TOKEN)
     try:
-        view = await breaker_operator.view_with(token)
+        view = await breaker_controller.view_with(token)
     except TokenRefused as error:
         return _message(asked, 403, "Not allowed", str(error))
     except StoreUnavailable as error:
@@ -40,9 +40,9 @@ async def show(asked: Request, breaker_operator: BreakerOperator) -> Reply:
     return _html(200, view_page(view, token))
 
 
-async def close(asked: Request, breaker_operator: BreakerOperator) -> Reply:
+async def close(asked: Request, breaker_controller: BreakerController) -> Reply:
     """Close the incident that the token in the body is for."""
-    if _name(asked) != breaker_operator.name:
+    if _name(asked) != breaker_controller.name:
         return _unknown(asked)
     if len(asked.body) > BODY_BYTES_MAX:
         return _message(asked, 413, "Too large", TOO_LARGE)
@@ -50,37 +50,37 @@ async def close(asked: Request, breaker_operator: BreakerOperator) -> Reply:
     if not isinstance(token, str) or not token:
         return _message(asked, 401, "Not allowed", NO_TOKEN)
     try:
-        breaker = await breaker_operator.close(token)
+        breaker = await breaker_controller.close(token)
     except TokenRefused as error:
-        log.warning("[breaker_close_refused] %s: %s", breaker_operator.name, error)
+        log.warning("[breaker_close_refused] %s: %s", breaker_controller.name, error)
         return _message(asked, 403, "Not closed", str(error))
     except (StoreUnavailable, BreakerChanged) as error:
         return _message(asked, 503, "Not closed", f"{error}; try again")
     except DependencyDown as error:
         return _message(asked, 502, "Closed, but the function is still disabled", str(error))
     log.warning(
-        "[breaker_closed] %s: incident %s %s", breaker_operator.name, breaker.epoch, "by a link"
+        "[breaker_closed] %s: incident %s %s", breaker_controller.name, breaker.epoch, "by a link"
     )
     if _wants_json(asked):
-        return shown({"breaker": breaker_operator.name, "mode": breaker.mode.value})
+        return shown({"breaker": breaker_controller.name, "mode": breaker.mode.value})
     text = "Events flow again, from where they were held."
     return _html(200, page("Closed", said(text)))
 
 
-async def status(asked: Request, breaker_operator: BreakerOperator) -> Reply:
+async def status(asked: Request, breaker_controller: BreakerController) -> Reply:
     """The state and a new link, for who has a key of the app."""
-    if _name(asked) != breaker_operator.name:
+    if _name(asked) != breaker_controller.name:
         return _unknown(asked)
     try:
-        view = await breaker_operator.view()
+        view = await breaker_controller.view()
     except StoreUnavailable as error:
         return shown({"error": str(error)}, 503)
-    return shown(view_json(view, breaker_operator.link(view.breaker, view.read_at)))
+    return shown(view_json(view, breaker_controller.link(view.breaker, view.read_at)))
 
 
-async def isolate(asked: Request, breaker_operator: BreakerOperator) -> Reply:
+async def isolate(asked: Request, breaker_controller: BreakerController) -> Reply:
     """Stop everything until a person closes it, for who has a key of the app."""
-    if _name(asked) != breaker_operator.name:
+    if _name(asked) != breaker_controller.name:
         return _unknown(asked)
     try:
         reason = asked.fields().get("reason")
@@ -89,12 +89,12 @@ async def isolate(asked: Request, breaker_operator: BreakerOperator) -> Reply:
     if not isinstance(reason, str) or not reason.strip():
         return shown({"error": 'a reason is needed: {"reason": "..."}'}, 400)
     try:
-        breaker = await breaker_operator.isolate(reason.strip()[:REASON_CHARACTERS_MAX])
+        breaker = await breaker_controller.isolate(reason.strip()[:REASON_CHARACTERS_MAX])
     except (StoreUnavailable, BreakerChanged) as error:
         return shown({"error": str(error)}, 503)
-    log.warning("[breaker_isolated] %s: %s", breaker_operator.name, breaker.reason)
+    log.warning("[breaker_isolated] %s: %s", breaker_controller.name, breaker.reason)
     mode, epoch = breaker.mode.value, breaker.epoch
-    return shown({"breaker": breaker_operator.name, "mode": mode, "epoch": epoch})
+    return shown({"breaker": breaker_controller.name, "mode": mode, "epoch": epoch})
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ from shared.ingestion.events.retain import EffectRetention
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.lanes import every, side_by_side
 from shared.ingestion.model import Stream
-from shared.ingestion.operating.breaker import BreakerOperator
+from shared.ingestion.operating.breaker import BreakerController
 from shared.settings.connections import EventHubConnection
 from shared.settings.ingestion import BreakerSettings, IngestionSettings
 from shared.values.redaction import redacting_call
@@ -215,10 +215,10 @@ def guard() -> BreakerGuard:
 
 
 @cache
-def breaker_operator() -> BreakerOperator:
+def breaker_controller() -> BreakerController:
     """Who serves people at the breaker."""
     found = settings().breaker
-    return BreakerOperator(
+    return BreakerController(
         name=state.BREAKER,
         breakers=state.breaker_store(),
         store=state.store(),
@@ -236,7 +236,7 @@ def breaker_operator() -> BreakerOperator:
 def announcer() -> Announcer:
     from shared.adapters.webhook.announcer import NotifierAnnouncer  # noqa: PLC0415  heavy
 
-    announcer = NotifierAnnouncer(wiring.notifier(), state.BREAKER, breaker_operator().link_of)
+    announcer = NotifierAnnouncer(wiring.notifier(), state.BREAKER, breaker_controller().link_of)
     if not settings().breaker.disables_app:
         return announcer
     from shared.adapters.arm.consumption_switch import SwitchingAnnouncer  # noqa: PLC0415  heavy
@@ -296,7 +296,7 @@ async def close() -> None:
         tail_watch,
         effect_retention,
         guard,
-        breaker_operator,
+        breaker_controller,
         announcer,
         switch,
     ):

@@ -30,11 +30,11 @@ def board() -> Board:
 
 
 async def _breakers() -> list[dict[str, Any]]:
-    breaker_operator = wiring_ingestion.breaker_operator()
-    seen = await breaker_operator.breakers.load()
+    breaker_controller = wiring_ingestion.breaker_controller()
+    seen = await breaker_controller.breakers.load()
     here = (seen.breaker, seen.read_at)
-    link = breaker_operator.link(*here) or breaker_operator.path(*here)
-    return [panels.breaker(breaker_operator.name, seen.breaker, link)]
+    link = breaker_controller.link(*here) or breaker_controller.path(*here)
+    return [panels.breaker(breaker_controller.name, seen.breaker, link)]
 
 
 async def _dead_letters() -> list[dict[str, Any]]:

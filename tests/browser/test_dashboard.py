@@ -228,7 +228,7 @@ async def test_a_page_of_another_site_changes_nothing(
     async with another_site() as url:
         await foreign.goto(url)
         await foreign.evaluate(POST_WITHOUT_ASKING, f"{system.host.url}{path}")
-    seen = await wiring_ingestion.breaker_operator().breakers.load()
+    seen = await wiring_ingestion.breaker_controller().breakers.load()
     assert seen.breaker.reason != "evil"
     await context.close()
 

@@ -254,8 +254,8 @@ async def test_a_person_stops_the_line_and_lets_it_go_again_over_http(world: Wor
         _, found = await ask("GET", "/status")
         assert json.loads(found)["backlog"] == [{"partition_id": "0", "events": 1, "remark": ""}]
         assert (await ask("GET"))[0] == 401
-        opened = (await wiring_ingestion.breaker_operator().breakers.load()).breaker
-        token = wiring_ingestion.breaker_operator().link_of(opened).partition("?token=")[2]
+        opened = (await wiring_ingestion.breaker_controller().breakers.load()).breaker
+        token = wiring_ingestion.breaker_controller().link_of(opened).partition("?token=")[2]
         status, page = await ask("GET", params={"token": token})
         assert status == 200
         assert "deploying" in page

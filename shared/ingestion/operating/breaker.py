@@ -38,7 +38,7 @@ class Hub(HubReader, HubPartitions, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class BreakerOperator:
+class BreakerController:
     """Serves people at one breaker. ``keys`` sign links, the first one makes new ones."""
 
     name: str
