@@ -157,7 +157,7 @@ def test_queues_and_tables_are_those_that_the_app_uses() -> None:
     literal = set(re.findall(r'queue_name="([\w-]+)"', source))
     by_setting = {Expression("telemetryQueue"), Expression("'${telemetryQueue}-poison'")}
     assert set(STORAGE.named("queueNames").value) == literal | by_setting
-    adapters = (ROOT / "shared" / "adapters").glob("*.py")
+    adapters = (ROOT / "shared" / "adapters").rglob("*.py")
     named = (re.findall(r'^TABLE_NAME = "(\w+)"', each.read_text(), re.M) for each in adapters)
     tables = {table for found in named for table in found}
     assert set(STORAGE.named("tableNames").value) == tables
