@@ -16,6 +16,7 @@ from shared.ingestion.breaker import (
     close,
     gate,
     isolate,
+    keep_probe,
     report_probe,
     start_probe,
     take_announcement,
@@ -89,3 +90,31 @@ def test_what_passes_the_gate_says_why() -> None:
 def test_after_a_hundred_breaks_in_a_row_the_next_one_is_no_longer() -> None:
     slowly = replace(TIMES, break_factor=1.01, break_seconds_max=1e6)
     assert break_seconds(99, slowly) < break_seconds(100, slowly) == break_seconds(101, slowly)
+
+
+def test_who_is_at_work_keeps_the_probe_for_as_long_again_and_nothing_else_changes() -> None:
+    kept = keep_probe(HALF_OPEN, "a", NOW, TIMES)
+    assert kept == replace(HALF_OPEN, probe=replace(PROBE, until=PROBED_UNTIL))
+
+
+def test_no_probe_is_kept_for_longer_than_a_call_may_take_from_when_it_began() -> None:
+    longest = timedelta(seconds=TIMES.probe_call_seconds_max)
+    begun = replace(HALF_OPEN, changed_at=NOW + timedelta(seconds=30) - longest)
+    kept = replace(begun, probe=replace(PROBE, until=NOW + timedelta(seconds=30)))
+    assert keep_probe(begun, "a", NOW, TIMES) == kept
+    assert keep_probe(kept, "a", NOW + timedelta(seconds=20), TIMES) is None
+
+
+def test_a_probe_that_lasts_as_long_already_is_not_written_again() -> None:
+    same = replace(HALF_OPEN, probe=replace(PROBE, until=PROBED_UNTIL))
+    assert keep_probe(same, "a", NOW, TIMES) is None
+
+
+@pytest.mark.parametrize("row", [OPEN, replace(HALF_OPEN, probe=None), replace(OPEN, probe=PROBE)])
+def test_nobody_keeps_a_probe_that_does_not_run(row: Breaker) -> None:
+    assert keep_probe(row, "a", NOW, TIMES) is None
+
+
+def test_only_its_holder_keeps_a_probe_and_only_until_it_runs_out() -> None:
+    assert keep_probe(HALF_OPEN, "b", NOW, TIMES) is None
+    assert keep_probe(HALF_OPEN, "a", PROBE.until, TIMES) is None
