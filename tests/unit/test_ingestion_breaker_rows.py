@@ -118,3 +118,25 @@ def test_nobody_keeps_a_probe_that_does_not_run(row: Breaker) -> None:
 def test_only_its_holder_keeps_a_probe_and_only_until_it_runs_out() -> None:
     assert keep_probe(HALF_OPEN, "b", NOW, TIMES) is None
     assert keep_probe(HALF_OPEN, "a", PROBE.until, TIMES) is None
+
+
+# --- after the store's clock was set back -----------------------------------------------------
+
+
+@pytest.mark.parametrize(("breaks", "length_seconds"), [(1, 30), (2, 60)])
+def test_a_break_with_more_than_twice_its_length_to_go_is_over(
+    breaks: int, length_seconds: float
+) -> None:
+    end = NOW + timedelta(seconds=2 * length_seconds)
+    row = replace(OPEN, breaks=breaks, retry_at=end)
+    assert start_probe(row, "b", "9", NOW, TIMES) is None
+    beyond = replace(row, retry_at=end + timedelta(seconds=1))
+    assert start_probe(beyond, "b", "9", NOW, TIMES) is not None
+
+
+def test_a_probe_with_more_than_twice_its_time_to_go_is_free_for_others() -> None:
+    end = NOW + timedelta(seconds=2 * TIMES.probe_seconds)
+    row = replace(HALF_OPEN, probe=replace(PROBE, until=end))
+    assert start_probe(row, "b", "9", NOW, TIMES) is None
+    beyond = replace(row, probe=replace(PROBE, until=end + timedelta(seconds=1)))
+    assert start_probe(beyond, "b", "9", NOW, TIMES) is not None
