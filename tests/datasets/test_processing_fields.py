@@ -9,8 +9,14 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from shared.datasets.errors import UnreadableMessage
-from shared.datasets.periods import Period
-from shared.datasets.processing import DatasetWork, decode_work, encode_work, schedule_processing
+from shared.datasets.periods import EPOCH, TIME_MAX, Period
+from shared.datasets.processing import (
+    LATE_MAX,
+    DatasetWork,
+    decode_work,
+    encode_work,
+    schedule_processing,
+)
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WORK = DatasetWork("s", "2026-03-01", NOON, NOON + timedelta(days=1))
@@ -61,3 +67,40 @@ def test_a_data_set_has_a_name_of_1_to_80_characters(length: int, accepted: bool
         schedule_processing(name, Period(), NOON)
     with pytest.raises(UnreadableMessage, match="1 to 80 characters"):
         decode_work(body)
+
+
+# --- bounds of what is read ---
+
+
+def read(**changes: object) -> DatasetWork:
+    return decode_work(json.dumps({**json.loads(BODY), **changes}))
+
+
+def test_work_for_up_to_seven_days_is_read_and_longer_work_names_both_times() -> None:
+    assert read(end="2026-03-08T12:00:00Z").end == NOON + timedelta(days=7)
+    with pytest.raises(UnreadableMessage) as caught:
+        read(end="2026-03-08T12:00:01Z")
+    assert str(caught.value) == (
+        "work: from 2026-03-01T12:00:00Z to 2026-03-08T12:00:01Z is longer than any period"
+    )
+
+
+def test_work_is_read_from_the_first_to_the_last_time_that_can_be_reckoned_with() -> None:
+    first, last = "1970-01-01T00:00:00Z", "2999-12-31T00:00:00Z"
+    assert read(start=first, end="1970-01-02T00:00:00Z").start == EPOCH
+    assert read(start="2999-12-30T00:00:00Z", end=last).end == TIME_MAX
+    for time_before in ("1969-12-31T23:59:59Z", "1970-01-01T00:00:00+00:01"):
+        with pytest.raises(UnreadableMessage, match="a time with a zone is needed"):
+            read(start=time_before, end=first)
+    with pytest.raises(
+        UnreadableMessage, match="end is '2999-12-31T00:00:01Z', a time with a zone"
+    ):
+        read(start=last, end="2999-12-31T00:00:01Z")
+
+
+def test_the_count_of_late_data_is_read_up_to_its_largest_number() -> None:
+    assert read(late=LATE_MAX).late == LATE_MAX
+    with pytest.raises(
+        UnreadableMessage, match=f"late is {LATE_MAX + 1}, a number from 0 to {LATE_MAX} is"
+    ):
+        read(late=LATE_MAX + 1)

@@ -16,6 +16,7 @@ from shared.ingestion.breaker.breaker import (
     close,
     gate,
     isolate,
+    keep_probe,
     report_probe,
     start_probe,
     take_announcement,
@@ -89,3 +90,53 @@ def test_what_passes_the_gate_says_why() -> None:
 def test_after_a_hundred_breaks_in_a_row_the_next_one_is_no_longer() -> None:
     slowly = replace(TIMES, break_factor=1.01, break_seconds_max=1e6)
     assert break_seconds(99, slowly) < break_seconds(100, slowly) == break_seconds(101, slowly)
+
+
+def test_who_is_at_work_keeps_the_probe_for_as_long_again_and_nothing_else_changes() -> None:
+    kept = keep_probe(HALF_OPEN, "a", NOW, TIMES)
+    assert kept == replace(HALF_OPEN, probe=replace(PROBE, until=PROBED_UNTIL))
+
+
+def test_no_probe_is_kept_for_longer_than_a_call_may_take_from_when_it_began() -> None:
+    longest = timedelta(seconds=TIMES.probe_call_seconds_max)
+    begun = replace(HALF_OPEN, changed_at=NOW + timedelta(seconds=30) - longest)
+    kept = replace(begun, probe=replace(PROBE, until=NOW + timedelta(seconds=30)))
+    assert keep_probe(begun, "a", NOW, TIMES) == kept
+    assert keep_probe(kept, "a", NOW + timedelta(seconds=20), TIMES) is None
+
+
+def test_a_probe_that_lasts_as_long_already_is_not_written_again() -> None:
+    same = replace(HALF_OPEN, probe=replace(PROBE, until=PROBED_UNTIL))
+    assert keep_probe(same, "a", NOW, TIMES) is None
+
+
+@pytest.mark.parametrize("row", [OPEN, replace(HALF_OPEN, probe=None), replace(OPEN, probe=PROBE)])
+def test_nobody_keeps_a_probe_that_does_not_run(row: Breaker) -> None:
+    assert keep_probe(row, "a", NOW, TIMES) is None
+
+
+def test_only_its_holder_keeps_a_probe_and_only_until_it_runs_out() -> None:
+    assert keep_probe(HALF_OPEN, "b", NOW, TIMES) is None
+    assert keep_probe(HALF_OPEN, "a", PROBE.until, TIMES) is None
+
+
+# --- after the store's clock was set back -----------------------------------------------------
+
+
+@pytest.mark.parametrize(("breaks", "length_seconds"), [(1, 30), (2, 60)])
+def test_a_break_with_more_than_twice_its_length_to_go_is_over(
+    breaks: int, length_seconds: float
+) -> None:
+    end = NOW + timedelta(seconds=2 * length_seconds)
+    row = replace(OPEN, breaks=breaks, retry_at=end)
+    assert start_probe(row, "b", "9", NOW, TIMES) is None
+    beyond = replace(row, retry_at=end + timedelta(seconds=1))
+    assert start_probe(beyond, "b", "9", NOW, TIMES) is not None
+
+
+def test_a_probe_with_more_than_twice_its_time_to_go_is_free_for_others() -> None:
+    end = NOW + timedelta(seconds=2 * TIMES.probe_seconds)
+    row = replace(HALF_OPEN, probe=replace(PROBE, until=end))
+    assert start_probe(row, "b", "9", NOW, TIMES) is None
+    beyond = replace(row, probe=replace(PROBE, until=end + timedelta(seconds=1)))
+    assert start_probe(beyond, "b", "9", NOW, TIMES) is not None
