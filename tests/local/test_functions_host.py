@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -402,6 +402,21 @@ class TestStart:
         assert (sys.modules.get("function_app"), list(sys.path)) == before
 
 
+async def _by_queue(sample: Sample) -> None:
+    await sample.give({"seconds": 60})
+
+
+async def _by_http(sample: Sample) -> None:
+    with suppress(aiohttp.ClientError):
+        await sample.http.get("/api/sleep/60")
+
+
+async def _by_hand(sample: Sample) -> None:
+    order = {"input": json.dumps({"seconds": 60})}
+    async with sample.http.post("/admin/functions/work", json=order) as answer:
+        assert answer.status == 202
+
+
 class TestStop:
     async def test_lets_running_invocations_end(self, run_sample: RunSample) -> None:
         async with run_sample() as sample:
@@ -418,6 +433,32 @@ class TestStop:
             await sample.give({"seconds": 60})
             await until(lambda: _has_entries(sample))
         assert "some invocations did not end in time" in caplog.messages
+
+    @pytest.mark.parametrize("begin", [_by_queue, _by_http, _by_hand])
+    async def test_no_invocation_outlives_it_whatever_began_it(
+        self, run_sample: RunSample, begin: Callable[[Sample], Awaitable[Any]]
+    ) -> None:
+        """Otherwise it opens clients anew that were closed already, and nobody closes those."""
+        one_at_a_time = replace(SAMPLE_CONFIG.queues, batch_size=1, new_batch_threshold=0)
+        async with run_sample(one_at_a_time, HostOptions(drain_seconds=0.1)) as sample:
+            running = sys.modules["function_app"].running
+            beginning = asyncio.create_task(begin(sample))
+            await until(lambda: _is_true(running["now"] > 0))
+            await sample.host.stop()
+            assert running["now"] == 0
+            await asyncio.wait([beginning])
+
+    async def test_what_is_begun_after_it_does_not_run(self, run_sample: RunSample) -> None:
+        async with run_sample() as sample:
+            journal = sys.modules["function_app"].journal
+            await sample.host.stop()
+            beginning = asyncio.create_task(sample.host.invoke("work", "late"))
+            await asyncio.wait([beginning])
+            assert (beginning.cancelled(), journal) == (True, [])
+
+
+async def _is_true(value: bool) -> bool:
+    return value
 
 
 async def _has_entries(sample: Sample) -> bool:

@@ -30,7 +30,7 @@ from local import profile
 from local.amqp.administration import ServiceBusStandIn, service_bus
 from local.amqp.model.properties import HubProperties, QueueProperties
 from local.azurite import Azurite
-from local.functions_host import Counts, FunctionsHost
+from local.functions_host import Counts, FunctionsHost, HostOptions
 from local.functions_host.event_hub_checkpoints import CONTAINER
 from local.system import APP_DIR, declare_entities
 from shared import wiring
@@ -62,9 +62,12 @@ class Sample:
     host: FunctionsHost = field(init=False)
 
     @asynccontextmanager
-    async def running(self, *functions: str) -> AsyncIterator[Any]:
+    async def running(
+        self, *functions: str, options: HostOptions | None = None
+    ) -> AsyncIterator[Any]:
         """The app with these of its functions only; its module."""
-        async with FunctionsHost(APP, settings=self._settings(*functions)) as host:
+        settings = self._settings(*functions)
+        async with FunctionsHost(APP, settings=settings, options=options) as host:
             self.host = host
             yield sys.modules["function_app"]
 
@@ -305,6 +308,21 @@ class TestEventHubs:
                 await sample.publish(b"b", partition=partition)
             await owned_by([survivor] * 2)
             await sample.has_checkpoints({"telemetry/$default/0": "1", "telemetry/$default/1": "1"})
+
+
+async def test_no_invocation_outlives_the_stop_and_what_was_interrupted_comes_again(
+    sample: Sample,
+) -> None:
+    functions = ("plain", "session", "many")
+    await sample.send(sample.plain_queue, {"seconds": 600})
+    await sample.send("working", {"seconds": 600}, session_id="a")
+    await sample.publish({"seconds": 600})
+    async with sample.running(*functions, options=HostOptions(drain_seconds=0.1)) as app:
+        await until(lambda: len(app.running["now"]) == len(functions), SECONDS_MAX)
+        await sample.host.stop()
+        assert app.running["now"] == []
+    async with sample.running("many", options=HostOptions(drain_seconds=0.1)) as again:
+        await note_of(again, "many", 1)
 
 
 def retries(app: Any) -> list[int]:

@@ -15,10 +15,8 @@ from local.system import APP_DIR, local_system
 from local.traces import Trace, load_trace
 from local.view import _night
 from shared.sampling.records import read_line
-from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 from tests.local.polling import until
 
-pytestmark = LEAVES_SOCKETS_OPEN  # a function that the end of the demo interrupts
 TODAY = date(2026, 3, 2)
 
 
