@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -436,7 +436,7 @@ class TestStop:
 
     @pytest.mark.parametrize("begin", [_by_queue, _by_http, _by_hand])
     async def test_no_invocation_outlives_it_whatever_began_it(
-        self, run_sample: RunSample, begin: Callable[[Sample], Awaitable[Any]]
+        self, run_sample: RunSample, begin: Callable[[Sample], Coroutine[Any, Any, None]]
     ) -> None:
         """Otherwise it opens clients anew that were closed already, and nobody closes those."""
         one_at_a_time = replace(SAMPLE_CONFIG.queues, batch_size=1, new_batch_threshold=0)
@@ -455,10 +455,6 @@ class TestStop:
             beginning = asyncio.create_task(sample.host.invoke("work", "late"))
             await asyncio.wait([beginning])
             assert (beginning.cancelled(), journal) == (True, [])
-
-
-async def _is_true(value: bool) -> bool:
-    return value
 
 
 async def _has_entries(sample: Sample) -> bool:
