@@ -98,14 +98,16 @@ async def test_a_demo_that_ends_as_soon_as_the_night_is_over_leaves_nothing_of_i
     assert going.error == "no memory"
     async with asyncio.timeout(30):
         for each in submitted:
-            while (await jobs.status(each.handle)).phase is JobPhase.RUNNING:
+            while (await jobs.status(each.handle)).phase is JobPhase.RUNNING:  # noqa: ASYNC110  it tells nobody
                 await asyncio.sleep(POLL_SECONDS)
     assert left_open() == []
 
 
 async def insert_failed_run(azurite: Azurite) -> None:
     now = datetime.now(UTC)
-    run = runs.started(night.CONTAINER, Demand(TODAY, now, "night"), None, 1, "t", now, RunPolicy())
+    run = runs.started(
+        night_telemetry.CONTAINER, Demand(TODAY, now, "night"), None, 1, "t", now, RunPolicy()
+    )
     store = TableRunStore(StorageConnection("Storage", azurite.connection_string))
     await store.insert(replace(run, state=RunState.FAILED, error="no memory"))
     await store.close()
