@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -54,8 +54,7 @@ class Sample:
 
     async def give(self, body: str | dict[str, Any]) -> str:
         """Send an order to the work queue as base64; return the message's raw text."""
-        text = body if isinstance(body, str) else json.dumps(body)
-        raw = base64.b64encode(text.encode()).decode()
+        raw = encoded(body)
         await self.work.send_message(raw)
         return raw
 
@@ -72,6 +71,12 @@ class Sample:
             return dict(await response.json(content_type=None))
 
 
+def encoded(body: str | dict[str, Any]) -> str:
+    """An order as the queue holds it."""
+    text = body if isinstance(body, str) else json.dumps(body)
+    return base64.b64encode(text.encode()).decode()
+
+
 RunSample = Callable[..., Any]
 
 
@@ -84,8 +89,10 @@ def run_sample(azurite: Azurite) -> RunSample:
         queues: QueueOptions = SAMPLE_CONFIG.queues,
         options: HostOptions | None = None,
         function_timeout_seconds: float | None = None,
+        orders: Sequence[dict[str, Any]] = (),
         **settings: str,
     ) -> AsyncIterator[Sample]:
+        """`orders` wait in the work queue before the host starts."""
         name = f"work-{uuid.uuid4().hex[:12]}"
         given = sample_settings(azurite, name) | settings
         config = HostConfig(queues, function_timeout_seconds=function_timeout_seconds)
@@ -93,6 +100,8 @@ def run_sample(azurite: Azurite) -> RunSample:
         async with service:
             clients = [service.get_queue_client(name + end) for end in ("", "-poison", "-out")]
             await clients[0].create_queue()
+            for order in orders:
+                await clients[0].send_message(encoded(order))
             host = FunctionsHost(SAMPLE_APP, settings=given, config=config, options=options)
             async with host, client(host.url, host.keys) as http:
                 yield Sample(host, clients[0], clients[1], clients[2], http)
@@ -202,9 +211,7 @@ class TestQueueTrigger:
         self, run_sample: RunSample
     ) -> None:
         small = replace(SAMPLE_CONFIG.queues, batch_size=4, new_batch_threshold=2)
-        async with run_sample(small) as sample:
-            for _ in range(20):
-                await sample.give({"seconds": 0.1})
+        async with run_sample(small, orders=[{"seconds": 0.1}] * 20) as sample:
             await wait_for_length(sample.work, 0)
             assert 4 <= await sample.most_running() <= 6
 

@@ -216,7 +216,7 @@ class TestServiceBus:
     ) -> None:
         orders: list[dict[str, Any]] = [
             {"seconds": LOCK.total_seconds() * 1.5},
-            *({"seconds": 0.3, "n": n} for n in "abcde"),
+            *({"seconds": 0.3, "together": 4, "n": n} for n in "abcde"),
         ]
         await sample.send(sample.plain_queue, *orders)
         async with sample.running("plain") as app:
@@ -227,7 +227,7 @@ class TestServiceBus:
     async def test_sessions_are_worked_in_order_each_and_side_by_side(self, sample: Sample) -> None:
         await sample.send("working", {"fail": True}, session_id="bad")
         for session in "ab":
-            orders = [{"seconds": 0.4, "s": session, "n": n} for n in range(3)]
+            orders = [{"together": 2, "s": session, "n": n} for n in range(3)]
             await sample.send("working", *orders, session_id=session)
         async with sample.running("session") as app:
             await until(lambda: sample.counts("working") == (0, 1), SECONDS_MAX)
