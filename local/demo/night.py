@@ -77,10 +77,10 @@ class Night:
             "error": self.error,
         }
 
-    async def run(self, start: Start, today: date) -> None:
+    async def run(
+        self, start: Start, today: date, submitter: LocalSubmitter, store: TableRunStore
+    ) -> None:
         """All of it; what goes wrong is written down, for the demo goes on."""
-        submitter = LocalSubmitter(FOLDER / "runs")
-        store = TableRunStore(StorageConnection("Storage", self.connection_string))
         try:
             await self._history(submitter, today)
             await start()
@@ -94,8 +94,6 @@ class Night:
             self.error = f"{type(error).__name__}: {error}"
         finally:
             self.ended = time.monotonic()
-            await _stop(submitter)
-            await store.close()
 
     async def _history(self, submitter: LocalSubmitter, today: date) -> None:
         self.state = "writing telemetry"
@@ -170,14 +168,21 @@ def planned(connection_string: str) -> Night:
 
 @asynccontextmanager
 async def going_on(night: Night, start: Start) -> AsyncIterator[None]:
-    """The night runs meanwhile; whatever still runs at the end is stopped."""
-    task = asyncio.create_task(night.run(start, datetime.now(UTC).date()))
+    """The night runs meanwhile; whatever still runs at the end is stopped.
+
+    That is not left to the night's own task: it may be cancelled while it cleans up.
+    """
+    submitter = LocalSubmitter(FOLDER / "runs")
+    store = TableRunStore(StorageConnection("Storage", night.connection_string))
+    task = asyncio.create_task(night.run(start, datetime.now(UTC).date(), submitter, store))
     try:
         yield
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+        await _stop(submitter)
+        await store.close()
 
 
 async def _stop(submitter: LocalSubmitter) -> None:

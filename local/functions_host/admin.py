@@ -32,7 +32,7 @@ class Admin:
 
     async def finish(self) -> None:
         """Wait for the functions that were run by hand."""
-        await asyncio.gather(*self._running)
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     def _for_masters(self, handler: Handler) -> Handler:
         async def checked(request: web.Request) -> web.StreamResponse:

@@ -25,6 +25,9 @@ from local.functions_host.services import HostOptions, Listener, ListenerFactory
 from local.functions_host.storage_queues import StorageQueues
 from local.functions_host.worker import Worker
 
+CLOSING_SECONDS_MAX = 20.0
+"""Once no invocation runs any more, the listeners may take this long to close their connections."""
+
 
 class FunctionsHost:
     """Runs one function app in this process; one at a time, for the worker library is global.
@@ -96,7 +99,11 @@ class FunctionsHost:
             raise
 
     async def stop(self) -> None:
-        """Stop listening; running invocations may take `drain_seconds` to end."""
+        """Stop listening; running invocations may take `drain_seconds` to end.
+
+        Afterwards none runs any more, so that whoever closes what the app has opened may rely on
+        it that the app opens nothing again.
+        """
         started, self._started = self._started, []
         if started:
             await self._drain([each.stop() for each in started])
@@ -139,10 +146,13 @@ class FunctionsHost:
     async def _drain(self, stops: Sequence[Awaitable[None]]) -> None:
         tasks = [asyncio.ensure_future(each) for each in stops]
         _, pending = await asyncio.wait(tasks, timeout=self._options.drain_seconds)
-        for task in pending:
-            task.cancel()
         if pending:
             log_event(logging.WARNING, "drain_cut_short", "some invocations did not end in time")
+        if self._services is not None:
+            await self._services.invoker.interrupt()
+        _, pending = await asyncio.wait(tasks, timeout=CLOSING_SECONDS_MAX)
+        for task in pending:
+            task.cancel()
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(outcome, Exception):
                 log_event(logging.ERROR, "listener_failed", f"a listener failed: {outcome!r}")

@@ -13,6 +13,9 @@ from local.functions_host.logs import log_event
 from local.functions_host.outputs import OutputFailed, Outputs
 from local.functions_host.worker import Answer, Invocation, Worker
 
+INTERRUPT_SECONDS_MAX = 10.0
+"""A function that does not end although it is cancelled is left behind after this time."""
+
 
 @dataclass(frozen=True, slots=True)
 class InvocationResult:
@@ -31,6 +34,8 @@ class Invoker:
         self._outputs = outputs
         self._timeout_seconds = timeout_seconds
         self._counts: dict[str, Counts] = {}
+        self._running: set[asyncio.Task[Answer]] = set()
+        self._interrupted = False
 
     @property
     def counts(self) -> Mapping[str, Counts]:
@@ -38,13 +43,33 @@ class Invoker:
         return MappingProxyType(self._counts)
 
     async def invoke(self, function: Function, invocation: Invocation) -> InvocationResult:
-        """Call a function and write its outputs. Errors come back in the result."""
-        answer = await self._answer(function, invocation)
+        """Call a function and write its outputs. Errors come back in the result.
+
+        Raises CancelledError where `interrupt` ends the invocation.
+        """
+        answer = await self._begin(function, invocation)
         before = self._counts.get(function.name, Counts())
         self._counts[function.name] = before.after(succeeded=answer.succeeded)
         if not answer.succeeded:
             _log_failure(function, invocation, answer)
         return InvocationResult(answer.succeeded, answer.error, answer.returned)
+
+    async def interrupt(self) -> None:
+        """Cancel every invocation, also each that would begin later, and wait for their ends."""
+        self._interrupted = True
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=INTERRUPT_SECONDS_MAX)
+
+    def _begin(self, function: Function, invocation: Invocation) -> asyncio.Task[Answer]:
+        """In a task of its own, so that `interrupt` reaches it whoever waits for it."""
+        task = asyncio.create_task(self._answer(function, invocation))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        if self._interrupted:
+            task.cancel()
+        return task
 
     async def _answer(self, function: Function, invocation: Invocation) -> Answer:
         try:

@@ -61,7 +61,8 @@ class QueueListener:
         self._stopping.set()
         if self._loop is not None:
             await self._loop
-        await asyncio.gather(*self._running)  # a gather that is cancelled cancels them too
+        # A gather that is cancelled cancels them too. An interrupted one must not hide the others.
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _run(self) -> None:
         pause_seconds = 0.0

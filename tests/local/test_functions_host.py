@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -54,8 +54,7 @@ class Sample:
 
     async def give(self, body: str | dict[str, Any]) -> str:
         """Send an order to the work queue as base64; return the message's raw text."""
-        text = body if isinstance(body, str) else json.dumps(body)
-        raw = base64.b64encode(text.encode()).decode()
+        raw = encoded(body)
         await self.work.send_message(raw)
         return raw
 
@@ -72,6 +71,12 @@ class Sample:
             return dict(await response.json(content_type=None))
 
 
+def encoded(body: str | dict[str, Any]) -> str:
+    """An order as the queue holds it."""
+    text = body if isinstance(body, str) else json.dumps(body)
+    return base64.b64encode(text.encode()).decode()
+
+
 RunSample = Callable[..., Any]
 
 
@@ -84,8 +89,10 @@ def run_sample(azurite: Azurite) -> RunSample:
         queues: QueueOptions = SAMPLE_CONFIG.queues,
         options: HostOptions | None = None,
         function_timeout_seconds: float | None = None,
+        orders: Sequence[dict[str, Any]] = (),
         **settings: str,
     ) -> AsyncIterator[Sample]:
+        """`orders` wait in the work queue before the host starts."""
         name = f"work-{uuid.uuid4().hex[:12]}"
         given = sample_settings(azurite, name) | settings
         config = HostConfig(queues, function_timeout_seconds=function_timeout_seconds)
@@ -93,6 +100,8 @@ def run_sample(azurite: Azurite) -> RunSample:
         async with service:
             clients = [service.get_queue_client(name + end) for end in ("", "-poison", "-out")]
             await clients[0].create_queue()
+            for order in orders:
+                await clients[0].send_message(encoded(order))
             host = FunctionsHost(SAMPLE_APP, settings=given, config=config, options=options)
             async with host, client(host.url, host.keys) as http:
                 yield Sample(host, clients[0], clients[1], clients[2], http)
@@ -202,9 +211,7 @@ class TestQueueTrigger:
         self, run_sample: RunSample
     ) -> None:
         small = replace(SAMPLE_CONFIG.queues, batch_size=4, new_batch_threshold=2)
-        async with run_sample(small) as sample:
-            for _ in range(20):
-                await sample.give({"seconds": 0.1})
+        async with run_sample(small, orders=[{"seconds": 0.1}] * 20) as sample:
             await wait_for_length(sample.work, 0)
             assert 4 <= await sample.most_running() <= 6
 
@@ -402,6 +409,21 @@ class TestStart:
         assert (sys.modules.get("function_app"), list(sys.path)) == before
 
 
+async def _by_queue(sample: Sample) -> None:
+    await sample.give({"seconds": 60})
+
+
+async def _by_http(sample: Sample) -> None:
+    with suppress(aiohttp.ClientError):
+        await sample.http.get("/api/sleep/60")
+
+
+async def _by_hand(sample: Sample) -> None:
+    order = {"input": json.dumps({"seconds": 60})}
+    async with sample.http.post("/admin/functions/work", json=order) as answer:
+        assert answer.status == 202
+
+
 class TestStop:
     async def test_lets_running_invocations_end(self, run_sample: RunSample) -> None:
         async with run_sample() as sample:
@@ -418,6 +440,28 @@ class TestStop:
             await sample.give({"seconds": 60})
             await until(lambda: _has_entries(sample))
         assert "some invocations did not end in time" in caplog.messages
+
+    @pytest.mark.parametrize("begin", [_by_queue, _by_http, _by_hand])
+    async def test_no_invocation_outlives_it_whatever_began_it(
+        self, run_sample: RunSample, begin: Callable[[Sample], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Otherwise it opens clients anew that were closed already, and nobody closes those."""
+        one_at_a_time = replace(SAMPLE_CONFIG.queues, batch_size=1, new_batch_threshold=0)
+        async with run_sample(one_at_a_time, HostOptions(drain_seconds=0.1)) as sample:
+            running = sys.modules["function_app"].running
+            beginning = asyncio.create_task(begin(sample))
+            await until(lambda: _is_true(running["now"] > 0))
+            await sample.host.stop()
+            assert running["now"] == 0
+            await asyncio.wait([beginning])
+
+    async def test_what_is_begun_after_it_does_not_run(self, run_sample: RunSample) -> None:
+        async with run_sample() as sample:
+            journal = sys.modules["function_app"].journal
+            await sample.host.stop()
+            beginning = asyncio.create_task(sample.host.invoke("work", "late"))
+            await asyncio.wait([beginning])
+            assert (beginning.cancelled(), journal) == (True, [])
 
 
 async def _has_entries(sample: Sample) -> bool:

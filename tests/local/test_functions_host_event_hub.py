@@ -15,6 +15,7 @@ from shared.adapters.event_hubs.receiver import DeliverData
 from shared.ingestion.errors import HubUnavailable
 
 BATCH = [EventData("a")]
+SECONDS_MAX = 60.0
 
 
 @dataclass
@@ -60,7 +61,7 @@ async def test_who_is_robbed_of_a_partition_does_not_wait_and_writes_no_checkpoi
     reading = world.reading()
     await world.begun.wait()
     reading.cancel()
-    await asyncio.wait_for(reading.ended(), 1)
+    await asyncio.wait_for(reading.ended(), SECONDS_MAX)
     world.may_end.set()
     await asyncio.sleep(0)
     assert world.checkpoints == 0
@@ -75,7 +76,7 @@ async def test_who_stops_ends_the_batch_before_it_gives_the_partition_up(world: 
     _, waiting = await asyncio.wait([ended], timeout=0.05)
     assert waiting, "the function still runs"
     world.may_end.set()
-    await asyncio.wait_for(ended, 1)
+    await asyncio.wait_for(ended, SECONDS_MAX)
     assert world.checkpoints == 0, "what a stop interrupts is read again"
 
 

@@ -31,7 +31,7 @@ from local.amqp_broker.model.properties import HubProperties, QueueProperties
 from local.azurite import Azurite
 from local.demo import profile
 from local.demo.system import APP_DIR, declare_entities
-from local.functions_host import Counts, FunctionsHost
+from local.functions_host import Counts, FunctionsHost, HostOptions
 from local.functions_host.event_hub_checkpoints import CONTAINER
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.datasets.periods import Period
@@ -62,9 +62,12 @@ class Sample:
     host: FunctionsHost = field(init=False)
 
     @asynccontextmanager
-    async def running(self, *functions: str) -> AsyncIterator[Any]:
+    async def running(
+        self, *functions: str, options: HostOptions | None = None
+    ) -> AsyncIterator[Any]:
         """The app with these of its functions only; its module."""
-        async with FunctionsHost(APP, settings=self._settings(*functions)) as host:
+        settings = self._settings(*functions)
+        async with FunctionsHost(APP, settings=settings, options=options) as host:
             self.host = host
             yield sys.modules["function_app"]
 
@@ -213,7 +216,7 @@ class TestServiceBus:
     ) -> None:
         orders: list[dict[str, Any]] = [
             {"seconds": LOCK.total_seconds() * 1.5},
-            *({"seconds": 0.3, "n": n} for n in "abcde"),
+            *({"seconds": 0.3, "together": 4, "n": n} for n in "abcde"),
         ]
         await sample.send(sample.plain_queue, *orders)
         async with sample.running("plain") as app:
@@ -224,7 +227,7 @@ class TestServiceBus:
     async def test_sessions_are_worked_in_order_each_and_side_by_side(self, sample: Sample) -> None:
         await sample.send("working", {"fail": True}, session_id="bad")
         for session in "ab":
-            orders = [{"seconds": 0.4, "s": session, "n": n} for n in range(3)]
+            orders = [{"together": 2, "s": session, "n": n} for n in range(3)]
             await sample.send("working", *orders, session_id=session)
         async with sample.running("session") as app:
             await until(lambda: sample.counts("working") == (0, 1), SECONDS_MAX)
@@ -305,6 +308,21 @@ class TestEventHubs:
                 await sample.publish(b"b", partition=partition)
             await owned_by([survivor] * 2)
             await sample.has_checkpoints({"telemetry/$default/0": "1", "telemetry/$default/1": "1"})
+
+
+async def test_no_invocation_outlives_the_stop_and_what_was_interrupted_comes_again(
+    sample: Sample,
+) -> None:
+    functions = ("plain", "session", "many")
+    await sample.send(sample.plain_queue, {"seconds": 600})
+    await sample.send("working", {"seconds": 600}, session_id="a")
+    await sample.publish({"seconds": 600})
+    async with sample.running(*functions, options=HostOptions(drain_seconds=0.1)) as app:
+        await until(lambda: len(app.running["now"]) == len(functions), SECONDS_MAX)
+        await sample.host.stop()
+        assert app.running["now"] == []
+    async with sample.running("many", options=HostOptions(drain_seconds=0.1)) as again:
+        await note_of(again, "many", 1)
 
 
 def retries(app: Any) -> list[int]:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
+import warnings
 from collections import Counter
-from datetime import date, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from rich.console import Group
 
+from local.azurite import Azurite
 from local.demo import night, night_telemetry
 from local.demo.system import APP_DIR, local_system
 from local.demo.traces import Trace, load_trace
 from local.demo.view import _night
+from shared.adapters.spark.local import LocalSubmitter
+from shared.adapters.tables.runs import TableRunStore
+from shared.nightly import runs
+from shared.nightly.model import Demand, Job, JobPhase, RunPolicy, RunState
 from shared.sampling.records import read_line
-from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
-from tests.local.polling import until
+from shared.settings.connections import StorageConnection
+from tests.local.polling import POLL_SECONDS, until
 
-pytestmark = LEAVES_SOCKETS_OPEN  # a function that the end of the demo interrupts
 TODAY = date(2026, 3, 2)
 
 
@@ -68,3 +76,46 @@ async def test_a_night_beside_the_demo_ends_with_trends_of_yesterday(
     assert isinstance(drawn, Group)
     assert len(going.pages) == 2
     assert all(is_page(Path(page)) for page in going.pages)
+
+
+async def test_a_demo_that_ends_as_soon_as_the_night_is_over_leaves_nothing_of_it_behind(
+    azurite: Azurite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(night_telemetry, "DAYS", 1)
+    monkeypatch.setattr(night, "FOLDER", tmp_path)
+    going = night.planned(azurite.connection_string)
+    jobs = LocalSubmitter(tmp_path / "runs", ("sleep", "60"))
+    submitted = []
+
+    async def fails() -> None:
+        """The run of the function, which others may still be computing."""
+        submitted.extend([await jobs.submit(Job(token, ())) for token in ("a", "b")])
+        await insert_failed_run(azurite)
+
+    async with night.going_on(going, fails):
+        while not going.over:  # noqa: ASYNC110  its next step would close what it has opened
+            await asyncio.sleep(0)
+    assert going.error == "no memory"
+    async with asyncio.timeout(30):
+        for each in submitted:
+            while (await jobs.status(each.handle)).phase is JobPhase.RUNNING:  # noqa: ASYNC110  it tells nobody
+                await asyncio.sleep(POLL_SECONDS)
+    assert left_open() == []
+
+
+async def insert_failed_run(azurite: Azurite) -> None:
+    now = datetime.now(UTC)
+    run = runs.started(
+        night_telemetry.CONTAINER, Demand(TODAY, now, "night"), None, 1, "t", now, RunPolicy()
+    )
+    store = TableRunStore(StorageConnection("Storage", azurite.connection_string))
+    await store.insert(replace(run, state=RunState.FAILED, error="no memory"))
+    await store.close()
+
+
+def left_open() -> list[str]:
+    """What nobody closed and nobody uses any more."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        gc.collect()
+    return [str(each.message) for each in told]

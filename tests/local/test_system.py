@@ -17,10 +17,8 @@ from local.demo.settings_files import running_settings_file
 from local.demo.system import APP_DIR, LocalSystem, local_system
 from local.demo.traces import Trace, load_trace
 from shared.autoscaling.state import EntryKind
-from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 from tests.local.polling import POLL_SECONDS, until
 
-pytestmark = LEAVES_SOCKETS_OPEN  # a function that the end of the demo interrupts
 MINUTES = 30
 STEP_SECONDS_MAX = 60
 STEP_TRACE = [100.0] * 5 + [400.0] * 10 + [20.0] * 15

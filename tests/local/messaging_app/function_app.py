@@ -1,6 +1,7 @@
 """A small function app on queues and hubs, for the tests of the local host: it notes what it gets.
 
-A body may be a JSON object with orders: {"seconds": wait, "fail": whether to fail}.
+A body may be a JSON object with orders: {"seconds": wait, "together": wait until so many have run
+at once, "fail": whether to fail}.
 """
 
 import asyncio
@@ -12,18 +13,21 @@ import azure.functions as func
 app = func.FunctionApp()
 journal: list[dict[str, Any]] = []
 running: dict[str, list[Any]] = {"now": [], "most": []}
+POLL_SECONDS = 0.01
 healed: set[str] = set()
 """Functions that do not fail any more."""
 
 
 async def _obey(name: str, body: str) -> None:
     order = json.loads(body) if body.startswith("{") else {}
+    if order.get("fail") and name not in healed:
+        raise ValueError("told to fail")
     running["now"].append(body)
     running["most"] = max(running["most"], list(running["now"]), key=len)
     try:
+        while len(running["most"]) < order.get("together", 0):  # noqa: ASYNC110
+            await asyncio.sleep(POLL_SECONDS)
         await asyncio.sleep(order.get("seconds", 0))
-        if order.get("fail") and name not in healed:
-            raise ValueError("told to fail")
     finally:
         running["now"].remove(body)
 

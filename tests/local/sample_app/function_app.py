@@ -108,7 +108,11 @@ def broken(req: func.HttpRequest) -> func.HttpResponse:
 async def sleep(req: func.HttpRequest) -> func.HttpResponse:
     """Answer late."""
     journal.append({"asleep": req.route_params["seconds"]})
-    await asyncio.sleep(float(req.route_params["seconds"]))
+    running["now"] += 1
+    try:
+        await asyncio.sleep(float(req.route_params["seconds"]))
+    finally:
+        running["now"] -= 1
     return func.HttpResponse("slept")
 
 
