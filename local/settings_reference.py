@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from shared.settings.declared import SECTIONS, SETTINGS, Bounds, Section, Setting
-from shared.settings.declared.setting import NO_LIMIT
+from shared.settings import SECTIONS, SETTINGS
+from shared.settings.fields import NO_LIMIT, Bounds, Section, Setting
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "settings.md"
@@ -19,7 +19,7 @@ INTRODUCTION = """# Settings
 
 App settings of the Function App, or `Values` of `local.settings.json` ([an example](../local.settings.json.example)). All are read once, at start; whatever is wrong with them comes in one message, and a name that is almost one of these in a warning (`python -m shared validate` shows it too). Schedules have six cron fields, seconds first, or are `hh:mm:ss`. *Secret*: give it as a Key Vault reference, or do without by managed identity; it is in no log. *Used by* names functions, and *rules* is `scaling_rules.py`. The settings from `SubscriptionId` to `ThresholdDown` are needed only if your rules read them.
 
-This page is written from `shared/declared` by `make settings`.
+This page is written from `shared/settings` by `make settings`.
 """  # noqa: E501  a paragraph of Markdown is a line
 HEADINGS = "| setting | what it may be | default | meaning | used by |\n|---|---|---|---|---|"
 

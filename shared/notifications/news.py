@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 Style = Literal["cloudevents", "slack", "teams"]
-STYLES: tuple[str, ...] = get_args(Style)
+STYLES: tuple[Style, ...] = get_args(Style)
 TYPE_PREFIX = "app-service-autoscaler"
 CONTENT_TYPES: Mapping[Style, str] = {
     "cloudevents": "application/cloudevents+json; charset=utf-8",

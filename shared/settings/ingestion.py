@@ -1,193 +1,168 @@
-"""The settings of what comes from an event hub, and of the circuit breaker around it."""
+"""What comes from an event hub, and the circuit breaker around it."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
+from shared.settings import fields
 from shared.settings.connections import EventHubConnection, event_hub_connection
-
-if TYPE_CHECKING:
-    from shared.settings.reader import Reader
+from shared.settings.fields import RawValue, SettingsModel, number, setting, text, whole
 
 EVENT_HUB = "EventHubConnection"
+HUB_NAME = "metrics"
 HANDLER = "IngestionHandler"
-HANDLER_NAME = re.compile(r"\w+(\.\w+)*:\w+")
 APPROVAL_KEY_CHARACTERS_MIN = 32
-DATABASE = re.compile(r"[a-z]+(\+[a-z]+)?://")
-FUNCTION_APP = re.compile(
-    r"/subscriptions/[^/\s]+/resourceGroups/[^/\s]+/providers/Microsoft\.Web/sites/[^/\s]+", re.I
-)
+FUNCTION_APP = r"/subscriptions/[^/\s]+/resourceGroups/[^/\s]+/providers/Microsoft\.Web/sites/"
+INGEST, TAIL, PROCESSES = "`metric_ingest`", "`ingest_tail`", "`python -m shared run`"
+BOTH = f"{INGEST}, {TAIL}"
+ALL = f"{BOTH}, `dead_letter_redrive`, {PROCESSES}"
+APPROVAL = "`breaker_page`, `breaker_close`, `breaker_status`"
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerSettings:
-    """When the breaker opens, for how long, and who may close it. Durations are in seconds."""
-
-    failures_max: int
-    failure_ratio_max: float | None
-    slow_ratio_max: float | None
-    slow_seconds: float
-    throughput_min: int
-    counts_bad_events: bool
-    window_seconds: float
-    break_seconds: float
-    break_seconds_max: float
-    probe_events: int
-    approval_keys: tuple[str, ...] = field(repr=False)
-    """The first signs, all are accepted. Empty: nobody is sent a link."""
-    approval_valid_for: timedelta
-    disables_app: str
-    """Resource ID of the Function App whose function an opening disables; empty: of none."""
+def _hub(raw: RawValue) -> EventHubConnection | None:
+    hub_name = raw.environ.get("EventHubName", "").strip() or HUB_NAME
+    connection = event_hub_connection(raw.environ, EVENT_HUB, hub_name)
+    if isinstance(connection, str):
+        raw.problems.append(connection)
+        return None
+    return connection
 
 
-@dataclass(frozen=True, slots=True)
-class BalancingSettings:
-    """How processors outside the Functions trigger share the partitions. In seconds."""
-
-    renew_seconds: float
-    expire_seconds: float
-    cycle_seconds: float
+def _database_url(raw: RawValue) -> str:
+    if raw.text and raw.matches(raw.text) and find_spec("sqlalchemy") is None:
+        installing = "add `-r requirements-sql.txt` to requirements.txt"
+        raw.refuse(f"SQLAlchemy is not installed: {installing}")
+    return raw.text
 
 
-@dataclass(frozen=True, slots=True)
-class IngestionSettings:
-    """``hub`` is None where no event hub is listened to."""
-
-    hub: EventHubConnection | None
-    hub_name: str
-    consumer_group: str
-    read_back_consumer_group: str
-    tail_schedule: str
-    event_bytes_max: int
-    """Of an event's body once it is unpacked."""
-    database_url: str = field(repr=False)
-    """Empty: Table Storage keeps what became of events."""
-    handler: str
-    """``module:name`` of a user's Handling. Empty: the app's own handler."""
-    outage_errors: tuple[str, ...]
-    """Dotted names of exception classes that mean an outage of what events are handled with."""
-    effects_kept: timedelta | None
-    """None: for ever."""
-    balancing: BalancingSettings
-    breaker: BreakerSettings
+def _days_kept(raw: RawValue) -> timedelta | None:
+    return fields.duration(raw, whole) or None
 
 
-def read_ingestion(reader: Reader) -> IngestionSettings:
-    """All of them; what is wrong goes to the reader's problems."""
-    hub_name = reader.text("EventHubName")
-    found = event_hub_connection(reader.environ, EVENT_HUB, hub_name)
-    reader.connection(found)
-    settings = IngestionSettings(
-        hub=found if isinstance(found, EventHubConnection) else None,
-        hub_name=hub_name,
-        consumer_group=reader.text("EventHubConsumerGroup"),
-        read_back_consumer_group=reader.text("EventHubReadBackConsumerGroup"),
-        tail_schedule=reader.schedule("IngestTailSchedule"),
-        event_bytes_max=reader.whole("EventBytesMaximum"),
-        database_url=_database_url(reader, "IngestionDatabaseUrl"),
-        handler=_handler(reader, HANDLER),
-        outage_errors=_dotted_names(reader, "OutageErrors"),
-        effects_kept=_kept(reader, "EffectsKeptDays"),
-        balancing=_balancing(reader),
-        breaker=_breaker(reader),
-    )
-    if settings.hub and settings.consumer_group == settings.read_back_consumer_group:
-        reader.problems.append(
-            f"EventHubReadBackConsumerGroup = {settings.read_back_consumer_group!r}: must be "
-            "another than EventHubConsumerGroup, which the trigger has for itself"
-        )
-    return settings
-
-
-def _database_url(reader: Reader, key: str) -> str:
-    url = reader.text(key)
-    if url and not DATABASE.match(url):
-        reader.problems.append(f"{key}: must be a URL such as postgresql+psycopg://host/database")
-    elif url and find_spec("sqlalchemy") is None:
-        reader.problems.append(
-            f"{key}: SQLAlchemy is not installed: add `-r requirements-sql.txt` to requirements.txt"
-        )
-    return url
-
-
-def _handler(reader: Reader, key: str) -> str:
-    text = reader.text(key)
-    if text and not HANDLER_NAME.fullmatch(text):
-        reader.problems.append(f"{key} = {text!r}: must be a name such as my_events:handling")
-        return ""
-    return text
-
-
-def _dotted_names(reader: Reader, key: str) -> tuple[str, ...]:
-    names = [part.strip() for part in reader.text(key).split(",") if part.strip()]
-    wrong = [name for name in names if "." not in name or not _is_dotted(name)]
-    reader.problems += [
-        f"{key} = {name!r}: must be a module and a class with dots between them, such as "
-        "my_handler.GatewayGone"
-        for name in wrong
-    ]
-    return tuple(name for name in names if name not in wrong)
-
-
-def _is_dotted(name: str) -> bool:
-    return all(part.isidentifier() for part in name.split("."))
-
-
-def _kept(reader: Reader, key: str) -> timedelta | None:
-    days = reader.whole(key)
-    return timedelta(days=days) if days else None
-
-
-def _balancing(reader: Reader) -> BalancingSettings:
-    found = BalancingSettings(
-        renew_seconds=reader.number("OwnershipRenewSeconds"),
-        expire_seconds=reader.number("OwnershipExpireSeconds"),
-        cycle_seconds=reader.number("BalancingSeconds"),
-    )
-    if found.expire_seconds <= found.renew_seconds + found.cycle_seconds:
-        reader.problems.append(
-            f"OwnershipExpireSeconds = {found.expire_seconds:g}: must be more than "
-            f"OwnershipRenewSeconds + BalancingSeconds = "
-            f"{found.renew_seconds + found.cycle_seconds:g}, or nobody renews in time"
-        )
-    return found
-
-
-def _breaker(reader: Reader) -> BreakerSettings:
-    return BreakerSettings(
-        failures_max=reader.whole("BreakerFailures"),
-        failure_ratio_max=reader.optional("BreakerFailureRatio"),
-        slow_ratio_max=reader.optional("BreakerSlowRatio"),
-        slow_seconds=reader.number("BreakerSlowSeconds"),
-        throughput_min=reader.whole("BreakerMinimumCalls"),
-        counts_bad_events=reader.flag("BreakerCountsBadEvents"),
-        window_seconds=reader.number("BreakerWindowSeconds"),
-        break_seconds=reader.number("BreakerBreakSeconds"),
-        break_seconds_max=reader.number("BreakerBreakSecondsMaximum"),
-        probe_events=reader.whole("BreakerProbeEvents"),
-        approval_keys=_keys(reader, "BreakerApprovalKey"),
-        approval_valid_for=timedelta(hours=reader.number("BreakerApprovalHours")),
-        disables_app=_function_app(reader, "BreakerDisablesApp"),
-    )
-
-
-def _keys(reader: Reader, key: str) -> tuple[str, ...]:
-    keys = tuple(part.strip() for part in reader.text(key).split(",") if part.strip())
+def _approval_keys(raw: RawValue) -> tuple[str, ...]:
+    keys = fields.names(raw)
     if any(len(each.encode()) < APPROVAL_KEY_CHARACTERS_MIN for each in keys):
-        reader.problems.append(
-            f"{key}: must have {APPROVAL_KEY_CHARACTERS_MIN} or more random characters; several "
-            "keys between commas, the newest first"
+        raw.refuse(
+            f"must have {APPROVAL_KEY_CHARACTERS_MIN} or more random characters; several keys "
+            "between commas, the newest first"
         )
     return keys
 
 
-def _function_app(reader: Reader, key: str) -> str:
-    text = reader.text(key)
-    if text and not FUNCTION_APP.fullmatch(text):
-        example = "/subscriptions/…/resourceGroups/…/providers/Microsoft.Web/sites/my-app"
-        reader.problems.append(f"{key} = {text!r}: must be a resource ID such as {example}")
-    return text
+# fmt: off
+@dataclass(frozen=True)
+class BalancingSettings(SettingsModel):
+    """How processors outside the Functions trigger share the partitions."""
+
+    renew_seconds: float = setting(number, "OwnershipRenewSeconds", "seconds", 10,
+        "outside Functions: how old a process lets its claim on a partition become", PROCESSES,
+        (0.1, 600))
+    expire_seconds: float = setting(number, "OwnershipExpireSeconds", "seconds", 30,
+        "when others may take it", PROCESSES, (1, 3600))
+    cycle_seconds: float = setting(number, "BalancingSeconds", "seconds", 5,
+        "how often all look at who has what", PROCESSES, (0.1, 600))
+
+    def conflicts(self) -> Iterable[str]:
+        needed = self.renew_seconds + self.cycle_seconds
+        if self.expire_seconds <= needed:
+            yield (
+                f"OwnershipExpireSeconds = {self.expire_seconds:g}: must be more than "
+                f"OwnershipRenewSeconds + BalancingSeconds = {needed:g}, or nobody renews in time"
+            )
+
+
+@dataclass(frozen=True)
+class BreakerSettings(SettingsModel):
+    """When the breaker opens, for how long, and who may close it.
+
+    The first of ``approval_keys`` signs, all are accepted; without one, nobody is sent a link.
+    """
+
+    failures_max: int = setting(whole, "BreakerFailures", "whole number", 100,
+        "more failures than this in the window, over all instances, open the circuit breaker; 0: "
+        "any number may fail", bounds=(0, 1_000_000))
+    failure_ratio_max: float | None = setting(fields.optional_number, "BreakerFailureRatio",
+        "share", "", "a greater share of failed calls opens it too, such as `0.5`; empty: none "
+        "does", bounds=(0, 1))
+    slow_ratio_max: float | None = setting(fields.optional_number, "BreakerSlowRatio", "share", "",
+        "a greater share of slow calls opens it too; empty: none does", bounds=(0, 1))
+    slow_seconds: float = setting(number, "BreakerSlowSeconds", "seconds", 10,
+        "a call is slow after so long", bounds=(0.001, 600))
+    throughput_min: int = setting(whole, "BreakerMinimumCalls", "whole number", 20,
+        "shares count from so many calls on", bounds=(1, 1_000_000))
+    counts_bad_events: bool = setting(fields.flag, "BreakerCountsBadEvents", "true or false",
+        "true", "whether an event that is nonsense counts as a failed call; see "
+        "[architecture](architecture.md#events)")
+    window_seconds: float = setting(number, "BreakerWindowSeconds", "seconds", 30, "the window",
+        bounds=(1, 1800))
+    break_seconds: float = setting(number, "BreakerBreakSeconds", "seconds", 30,
+        "the first break", bounds=(1, 86_400))
+    break_seconds_max: float = setting(number, "BreakerBreakSecondsMaximum", "seconds", 900,
+        "breaks in a row double up to this", bounds=(1, 86_400))
+    probe_events: int = setting(whole, "BreakerProbeEvents", "whole number", 10,
+        "after a break so many events must succeed", bounds=(1, 10_000))
+    approval_keys: tuple[str, ...] = setting(_approval_keys, "BreakerApprovalKey",
+        "32 random characters or more", "", "signs the link that closes the breaker; several "
+        "between commas, the newest first; empty: nobody is sent a link", APPROVAL, secret=True)
+    approval_valid_for: timedelta = setting(fields.duration, "BreakerApprovalHours", "hours", 24,
+        "how long a link is good", APPROVAL, (0.01, 720))
+    disables_app: str = setting(text, "BreakerDisablesApp", "resource ID", "",
+        "this Function App: an opening disables `metric_ingest` by app setting instead of only "
+        "holding it; see [operations](operations.md#the-circuit-breaker-opened)",
+        pattern=rf"(?i:{FUNCTION_APP}[^/\s]+)", must="must be a resource ID such as "
+        "/subscriptions/…/resourceGroups/…/providers/Microsoft.Web/sites/my-app")
+
+
+@dataclass(frozen=True)
+class IngestionSettings(SettingsModel):
+    """``hub`` is None where no event hub is listened to, ``effects_kept`` where it is for ever."""
+
+    hub: EventHubConnection | None = setting(_hub, EVENT_HUB, "connection string", "",
+        "the event hub that metrics come from: a connection string, or "
+        "`EventHubConnection__fullyQualifiedNamespace` with managed identity; empty: none is "
+        "listened to", BOTH, secret=True)
+    hub_name: str = setting(text, "EventHubName", "text", HUB_NAME, "the hub", BOTH)
+    consumer_group: str = setting(text, "EventHubConsumerGroup", "text", "$Default",
+        "the consumer group of the trigger")
+    read_back_consumer_group: str = setting(text, "EventHubReadBackConsumerGroup", "text",
+        "readback", "a second consumer group, to read again what the host skipped: into the "
+        "trigger's nobody else is let", BOTH)
+    event_bytes_max: int = setting(whole, "EventBytesMaximum", "bytes", 1_048_576,
+        "an event of more bytes, once it is unpacked, becomes a dead letter; reading one takes up "
+        "to 30 times as much memory, and nothing else runs in the process meanwhile", ALL,
+        (1024, 16_777_216))
+    balancing: BalancingSettings = fields.group(BalancingSettings)
+    tail_schedule: str = setting(fields.cron, "IngestTailSchedule", "schedule", "0 * * * * *",
+        "when to look for events that nobody delivered", TAIL)
+    database_url: str = setting(_database_url, "IngestionDatabaseUrl", "URL of SQLAlchemy", "",
+        "keep all state of ingestion (checkpoints, what became of events, owners of partitions, "
+        "the breaker) in this database (PostgreSQL, Azure SQL, SQLite) instead of the tables "
+        "`Ingestion`, `Ownership` and `Breaker`; `requirements-sql.txt` installs what that takes",
+        BOTH, secret=True, pattern=r"[a-z]+(\+[a-z]+)?://.*",
+        must="must be a URL such as postgresql+psycopg://host/database")
+    handler: str = setting(text, HANDLER, "MODULE:NAME", "",
+        "what handles events instead of the app's own handler, and which "
+        "[tables of your own](architecture.md#tables-of-your-own) take part in their transaction; "
+        "empty: the app's own, which takes in metrics", ALL, pattern=r"\w+(\.\w+)*:\w+",
+        must="must be a name such as my_events:handling")
+    outage_errors: tuple[str, ...] = setting(fields.names, "OutageErrors", "class names", "",
+        "exception classes of yours or of a library, by dotted name and between commas, such as "
+        "`my_handler.GatewayGone`: where a handler raises one, or one led to what it raises, the "
+        "call is tried again and the partition held, and no event becomes a dead letter. Errors of "
+        "Python, of database drivers and of the usual HTTP clients that mean an outage are known "
+        "anyway; `builtins.Exception` is refused", ALL, pattern=r"[^\W\d]\w*(\.[^\W\d]\w*)+",
+        must="must be a module and a class with dots between them, such as my_handler.GatewayGone")
+    effects_kept: timedelta | None = setting(_days_kept, "EffectsKeptDays", "days", 90,
+        "what handlers kept of events is removed after so long; 0: never. The default is as long "
+        "as any hub keeps its events", TAIL, (0, 36_500))
+    breaker: BreakerSettings = fields.group(BreakerSettings)
+
+    def conflicts(self) -> Iterable[str]:
+        if self.hub and self.consumer_group == self.read_back_consumer_group:
+            yield (
+                f"EventHubReadBackConsumerGroup = {self.read_back_consumer_group!r}: must be "
+                "another than EventHubConsumerGroup, which the trigger has for itself"
+            )

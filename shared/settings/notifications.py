@@ -1,74 +1,54 @@
-"""The settings of what people are told, and where."""
+"""What people are told, and where."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from shared.notifications.news import STYLES, NewsKind, Style
+from shared.settings import fields
+from shared.settings.fields import HTTPS, LOOPBACK, RawValue, SettingsModel, duration, setting, text
 
-if TYPE_CHECKING:
-    from shared.settings.reader import Reader
-
-LOOPBACK = re.compile(r"http://(127\.0\.0\.1|localhost)(:\d{1,5})?(/\S*)?")
-HTTPS = re.compile(r"https://[A-Za-z0-9.-]+(:\d{1,5})?(/\S*)?")
-
-
-@dataclass(frozen=True, slots=True)
-class NotificationSettings:
-    """``webhook_url`` is a secret; empty: only the log is told."""
-
-    webhook_url: str = field(repr=False)
-    webhook_style: Style
-    app_url: str
-    """Where this app answers, for links; empty: its own address in Azure."""
-    kinds: frozenset[str]
-    schedule: str
-    quiet: timedelta
-    repeat: timedelta
-    at_maximum_minutes: float
-    telemetry: str = field(repr=False)
-    """Connection string of Application Insights; empty: nothing is measured."""
-    telemetry_authentication: str
+ALL = "all that have news"
+ADDRESS = rf"(?:{HTTPS}|{LOOPBACK})(?:/\S*)?"
+MUST = "must be an address that begins with https://"
 
 
-def read_notifications(reader: Reader) -> NotificationSettings:
-    """All of them; what is wrong goes to the reader's problems."""
-    return NotificationSettings(
-        webhook_url=_url(reader, "WebhookUrl"),
-        webhook_style=_style(reader, "WebhookStyle"),
-        app_url=_url(reader, "AppUrl").rstrip("/"),
-        kinds=_kinds(reader, "Notifications"),
-        schedule=reader.schedule("NotifierSchedule"),
-        quiet=timedelta(minutes=reader.number("NotificationQuietMinutes")),
-        repeat=timedelta(hours=reader.number("NotificationRepeatHours")),
-        at_maximum_minutes=reader.number("AtMaximumMinutes"),
-        telemetry=reader.text("APPLICATIONINSIGHTS_CONNECTION_STRING"),
-        telemetry_authentication=reader.text("APPLICATIONINSIGHTS_AUTHENTICATION_STRING"),
-    )
-
-
-def _url(reader: Reader, key: str) -> str:
-    """The value is not repeated: a webhook's address is a secret."""
-    url = reader.text(key)
-    if url and not HTTPS.fullmatch(url) and not LOOPBACK.fullmatch(url):
-        reader.problems.append(f"{key}: must be an address that begins with https://")
-    return url
-
-
-def _style(reader: Reader, key: str) -> Style:
-    text = reader.text(key)
-    if text not in STYLES:
-        reader.problems.append(f"{key} = {text!r}: must be one of {', '.join(STYLES)}")
-        return "cloudevents"
-    return text  # type: ignore[return-value]
-
-
-def _kinds(reader: Reader, key: str) -> frozenset[str]:
+def _kinds(raw: RawValue) -> frozenset[str]:
     """Empty: all of them."""
-    asked = {part.strip() for part in reader.text(key).split(",") if part.strip()}
-    for kind in sorted(asked - set(NewsKind)):
-        reader.problems.append(f"{key}: {kind!r} is none of {', '.join(NewsKind)}")
-    return frozenset(asked or NewsKind)
+    return frozenset(fields.names(raw) or NewsKind)
+
+
+# fmt: off
+@dataclass(frozen=True)
+class NotificationSettings(SettingsModel):
+    """``webhook_url`` is empty where only the log is told, ``telemetry`` where nothing is measured,
+    and ``app_url`` where links lead to the app's own address in Azure."""
+
+    webhook_url: str = setting(text, "WebhookUrl", "https address", "",
+        "is told what happens; empty: only the log is", ALL, pattern=ADDRESS, must=MUST,
+        secret=True)
+    webhook_style: Style = setting(fields.choice(STYLES), "WebhookStyle",
+        "one of `cloudevents`, `slack`, `teams`", "cloudevents", "how it likes to be told", ALL)
+    kinds: frozenset[str] = setting(_kinds, "Notifications", "kinds between commas", "",
+        "what the webhook is told of: see [operations](operations.md#notifications)", ALL,
+        pattern="|".join(map(re.escape, NewsKind)), must=f"must be one of {', '.join(NewsKind)}",
+        unset="none (all)")
+    schedule: str = setting(fields.cron, "NotifierSchedule", "schedule", "30 * * * * *",
+        "when to look for news", "`notifier`")
+    quiet: timedelta = setting(duration, "NotificationQuietMinutes", "minutes", 15,
+        "at most one message of a kind and subject within so long", bounds=(0, 1440))
+    repeat: timedelta = setting(duration, "NotificationRepeatHours", "hours", 6,
+        "what lasts is told again after so long", bounds=(0.01, 720))
+    at_maximum_minutes: float = setting(fields.number, "AtMaximumMinutes", "minutes", 30,
+        "so long at the maximum, while the rule wants no less, is worth a message",
+        bounds=(1, 1440))
+    telemetry: str = setting(text, "APPLICATIONINSIGHTS_CONNECTION_STRING", "connection string", "",
+        "Application Insights: metrics and traces go there, see "
+        "[operations](operations.md#telemetry)", "all", secret=True)
+    telemetry_authentication: str = setting(text, "APPLICATIONINSIGHTS_AUTHENTICATION_STRING",
+        "text", "", "`ClientId=…;Authorization=AAD` where it takes no keys", "all")
+    app_url: str = setting(fields.address, "AppUrl", "https address", "",
+        "where this app answers, for links", "`notifier`, `breaker_status`", pattern=ADDRESS,
+        must=MUST, unset="none (in Azure its own)")

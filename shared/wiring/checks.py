@@ -19,8 +19,8 @@ from shared.autoscaling.policy import Resource
 from shared.datasets.periods import Period
 from shared.ingestion.events.handling import Handling, handling_of
 from shared.settings import Settings, SettingsError
-from shared.settings.declared.slips import slips
 from shared.settings.ingestion import EVENT_HUB, HANDLER
+from shared.settings.slips import slips
 
 T = TypeVar("T")
 

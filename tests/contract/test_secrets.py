@@ -46,7 +46,7 @@ from shared.messaging.model import Message
 from shared.nightly.model import Job
 from shared.notifications.news import News, NewsKind
 from shared.notifications.telling import NotificationRecord, Telling
-from shared.settings.declared import SETTINGS
+from shared.settings import SETTINGS
 from tests.builders import NOW, plan
 
 PLANTED = "hunter2hunter2hunter2hunter2hunter2hunter2+/"

@@ -22,7 +22,7 @@ from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.state import EntryKind
 from shared.ingestion.decoding.decoding import decode
 from shared.notifications.news import NewsKind
-from shared.settings.declared import SECTIONS, SETTINGS
+from shared.settings import SECTIONS, SETTINGS
 from shared.wiring import ingestion as wiring_ingestion
 from tests.builders import NOW, resource, state
 

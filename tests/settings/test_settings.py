@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from shared import settings
-from shared.settings import SettingsError
-from shared.settings.declared.slips import slips
+from shared.settings import SETTINGS, SettingsError
+from shared.settings.slips import slips
 
 SINGLE = {
     "ResourceToScale": "plan-1",
@@ -132,6 +134,58 @@ def test_secrets_do_not_show() -> None:
     with pytest.raises(SettingsError) as raised:
         loaded.storage("Other")
     assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", [each.name for each in SETTINGS.values() if each.secret])
+def test_a_secret_is_in_neither_a_problem_nor_a_repr(name: str) -> None:
+    loaded, problems = settings.parse({name: "hunter2, hunter2"})
+    assert "hunter2" not in repr(loaded)
+    assert "hunter2" not in repr(problems)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e300", "-1"])
+@pytest.mark.parametrize("name", [each.name for each in SETTINGS.values() if each.bounds])
+def test_a_number_out_of_bounds_is_a_problem_and_stops_nothing(name: str, value: str) -> None:
+    loaded, problems = settings.parse({name: value})
+    with suppress(SettingsError):
+        loaded.single_resource()
+    assert name.startswith("Threshold") or [each for each in problems if each.startswith(name)]
+
+
+def test_where_a_value_does_not_parse_its_default_is_compared_with_the_others() -> None:
+    loaded, problems = settings.parse({"MinimumCapacity": "50", "MaximumCapacity": "many"})
+    assert loaded.maximum_capacity == 10
+    assert problems == [
+        "MaximumCapacity = 'many': must be a whole number",
+        "MaximumCapacity = 10: must be at least MinimumCapacity = 50",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("environ", "problem"),
+    [
+        (
+            {"OwnershipExpireSeconds": "15"},
+            "OwnershipExpireSeconds = 15: must be more than OwnershipRenewSeconds + "
+            "BalancingSeconds = 15, or nobody renews in time",
+        ),
+        (
+            {"OutageErrors": "my.Gone, gone"},
+            "OutageErrors = 'gone': must be a module and a class with dots between them, such as "
+            "my_handler.GatewayGone",
+        ),
+        ({"IngestionHandler": "one"}, "IngestionHandler = 'one': must be a name such as my_events"),
+        ({"Notifications": "scaled, x"}, "Notifications = 'x': must be one of scaled, scaling.ref"),
+        ({"ProcessingPeriodHours": "24,x"}, "ProcessingPeriodHours = 'x': must be a number"),
+        ({"ProcessingPeriodHours": "24, 500"}, "ProcessingPeriodHours = 500: must be 0.0166667 to"),
+        ({"EffectsKeptDays": "2.5"}, "EffectsKeptDays = '2.5': must be a whole number"),
+    ],
+)
+def test_the_part_that_is_wrong_is_named_with_its_bound(
+    environ: dict[str, str], problem: str
+) -> None:
+    (found,) = settings.parse(environ)[1]
+    assert found.startswith(problem)
 
 
 @pytest.mark.parametrize(

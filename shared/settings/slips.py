@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from shared.settings.declared import SETTINGS
+from shared.settings import SETTINGS
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 OF_AZURE = ("Azure", "AZURE", "APPSETTING", "WEBSITE", "FUNCTIONS", "CONTAINER")
