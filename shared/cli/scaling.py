@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.flows import check_connections as connected
@@ -15,129 +16,13 @@ from shared.autoscaling.flows import override as control
 from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
-from shared.cli import scaling_tables as console
+from shared.cli import tables
+from shared.cli.command import Answer, command, group
 from shared.wiring import autoscaling as wiring
 
-# --- commands ---------------------------------------------------------------------------------
-
-
-async def _status(options: argparse.Namespace) -> Any:
-    return await status.run(_named(options), wiring.store())
-
-
-async def _decisions(options: argparse.Namespace) -> Any:
-    return await status.decisions(_one(options), wiring.store(), options.limit)
-
-
-async def _dry_run(options: argparse.Namespace) -> Any:
-    patience = wiring.settings().source_timeout_seconds
-    reader = wiring.reader()
-    return [
-        (await preview.run(resource, wiring.store(), reader, patience)).shown()
-        for resource in _named(options)
-    ]
-
-
-async def _validate(options: argparse.Namespace) -> Any:
-    resources = _named(options)
-    checks: list[dict[str, Any]] = []
-    if options.connect:
-        patience = wiring.settings().source_timeout_seconds
-        access = (wiring.reader(), wiring.permissions(), wiring.store())
-        checks = await connected.run(resources, *access, patience)
-    return {
-        "ok": all(check["ok"] for check in checks),
-        "resources": [resource.name for resource in resources],
-        "warnings": wiring.warnings(),
-        "checks": checks,
-    }
-
-
-async def _pause(options: argparse.Namespace) -> Any:
-    return await _change(options, Override(Mode.PAUSED, options.reason))
-
-
-async def _set(options: argparse.Namespace) -> Any:
-    wanted = Override(
-        mode=Mode(options.mode) if options.mode else None,
-        reason=options.reason,
-        freeze_scale_in=options.freeze_in,
-        floor=options.floor,
-        exact=options.exact,
-    )
-    return await _change(options, wanted)
-
-
-async def _clear(options: argparse.Namespace) -> Any:
-    return await _change(options, None)
-
-
-async def _change(options: argparse.Namespace, override: Override | None) -> Any:
-    lasts = duration(options.lasts) if getattr(options, "lasts", None) else None
-    change = Change(override, options.by, uuid.uuid4().hex, lasts)
-    resource = _one(options)
-    line = await control.run(resource, change, wiring.store())
-    return {"ok": True, "resource": resource.name, "said": line.reason}
-
-
-def _named(options: argparse.Namespace) -> Sequence[Resource]:
-    known = wiring.resources()
-    return [declared.find(known, options.resource)] if options.resource else list(known.values())
-
-
-def _one(options: argparse.Namespace) -> Resource:
-    """The resource named; where there is but one it need not be."""
-    found = _named(options)
-    return found[0] if len(found) == 1 else declared.find(wiring.resources(), "")
-
-
-# --- command line -----------------------------------------------------------------------------
-
-
-def add(commands: Any) -> None:
-    _command(commands, "status", _status, console.status, "each resource as it stands")
-    told = _command(commands, "decisions", _decisions, console.decisions, "the newest log lines")
-    told.add_argument("--limit", type=int, choices=range(1, status.LINES_MAX + 1), default=20,
-                      metavar="N", help="default: %(default)s")  # fmt: skip
-    told.add_argument("--why", action="store_const", dest="show", const=console.reasons,
-                      help="with every rule's wish, what limited it, and the numbers")  # fmt: skip
-    _command(commands, "dry-run", _dry_run, console.previews, "what would be decided right now")
-    check = _command(commands, "validate", _validate, console.checks, "check rules and settings")
-    check.add_argument("--connect", action="store_true", help="and every source and permission")
-    _reasoned(_command(commands, "pause", _pause, console.said, "decide nothing for a while"))
-    _signed(_command(commands, "resume", _clear, console.said, "back to the rules"))
-    overrides = commands.add_parser("override", help="put in a word over the rules")
-    _override(overrides.add_subparsers(required=True, metavar="set|clear"))
-
-
-def _override(commands: Any) -> None:
-    words = _command(commands, "set", _set, console.said, "in place of what was said before")
-    words.add_argument("--floor", type=int, metavar="N", help="at least N instances")
-    words.add_argument("--exact", type=int, metavar="N", help="exactly N, cooldown or not")
-    words.add_argument("--freeze-in", action="store_true", help="no scale-in")
-    words.add_argument("--mode", choices=[str(mode) for mode in Mode])
-    _reasoned(words)
-    _signed(_command(commands, "clear", _clear, console.said, "back to the rules"))
-
-
-def _command(commands: Any, name: str, run: Any, show: Any, told: str) -> Any:
-    parser = commands.add_parser(name, help=told, description=told)
-    parser.add_argument("resource", nargs="?", help="as scaling_rules.py names it")
-    parser.add_argument("--json", action="store_true")
-    parser.set_defaults(run=run, show=show)
-    return parser
-
-
-def _reasoned(parser: Any) -> None:
-    parser.add_argument("--reason", required=True, help="for the decision log")
-    parser.add_argument(
-        "--for", dest="lasts", metavar="2h", help="90m, 2h, 1d12h; else until taken back"
-    )
-    _signed(parser)
-
-
-def _signed(parser: Any) -> None:
-    parser.add_argument("--by", default=_user(), help="who says so (%(default)s)")
+commands = typer.Typer()
+overrides = group("Override what the rules decide.")
+commands.add_typer(overrides, name="override")
 
 
 def _user() -> str:
@@ -146,3 +31,123 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
         return ""
+
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="RESOURCE", show_default=False, help="As scaling_rules.py names it."),
+]
+Reason = Annotated[str, typer.Option(help="For the decision log.")]
+Lasts = Annotated[
+    str,
+    typer.Option(
+        "--for", metavar="2h", show_default=False, help="90m, 2h, 1d12h; else until it is cleared."
+    ),
+]
+Author = Annotated[
+    str, typer.Option(default_factory=_user, show_default="your user name", help="Who decides so.")
+]
+
+
+@command(commands, "status")
+async def show_status(resource: Name = "") -> Answer:
+    """Show each resource as it stands."""
+    return await status.run(_named(resource), wiring.store()), tables.status
+
+
+@command(commands, "decisions")
+async def show_decisions(
+    resource: Name = "",
+    limit: Annotated[int, typer.Option(min=1, max=status.LINES_MAX, metavar="N")] = 20,
+    why: Annotated[
+        bool,
+        typer.Option("--why", help="With every rule's wish, what limited it, and the numbers."),
+    ] = False,
+) -> Answer:
+    """Show the newest lines of the decision log."""
+    lines = await status.decisions(_one(resource), wiring.store(), limit)
+    return lines, tables.reasons if why else tables.decisions
+
+
+@command(commands, "dry-run")
+async def dry_run(resource: Name = "") -> Answer:
+    """Show what would be decided right now."""
+    patience = wiring.settings().source_timeout_seconds
+    reader = wiring.reader()
+    previews = [
+        (await preview.run(each, wiring.store(), reader, patience)).shown()
+        for each in _named(resource)
+    ]
+    return previews, tables.previews
+
+
+@command(commands, "validate")
+async def validate(
+    resource: Name = "",
+    connect: Annotated[
+        bool, typer.Option("--connect", help="And every source and permission.")
+    ] = False,
+) -> Answer:
+    """Check rules and settings."""
+    resources = _named(resource)
+    checks: list[dict[str, Any]] = []
+    if connect:
+        patience = wiring.settings().source_timeout_seconds
+        access = (wiring.reader(), wiring.permissions(), wiring.store())
+        checks = await connected.run(resources, *access, patience)
+    answer = {
+        "ok": all(check["ok"] for check in checks),
+        "resources": [each.name for each in resources],
+        "warnings": wiring.warnings(),
+        "checks": checks,
+    }
+    return answer, tables.checks
+
+
+@command(commands, "pause")
+async def pause(reason: Reason, by: Author, resource: Name = "", lasts: Lasts = "") -> Answer:
+    """Decide nothing for a while."""
+    return await _change(resource, Override(Mode.PAUSED, reason), by, lasts)
+
+
+@command(commands, "resume")
+@command(overrides, "clear")
+async def clear_override(by: Author, resource: Name = "") -> Answer:
+    """Go back to the rules."""
+    return await _change(resource, None, by)
+
+
+@command(overrides, "set")
+async def set_override(
+    reason: Reason,
+    by: Author,
+    resource: Name = "",
+    floor: Annotated[int | None, typer.Option(metavar="N", help="At least N instances.")] = None,
+    exact: Annotated[
+        int | None, typer.Option(metavar="N", help="Exactly N, cooldown or not.")
+    ] = None,
+    freeze_in: Annotated[bool, typer.Option("--freeze-in", help="No scale-in.")] = False,
+    mode: Mode | None = None,
+    lasts: Lasts = "",
+) -> Answer:
+    """Override the rules; this replaces an earlier override."""
+    wanted = Override(mode=mode, reason=reason, freeze_scale_in=freeze_in, floor=floor, exact=exact)
+    return await _change(resource, wanted, by, lasts)
+
+
+async def _change(resource: str, override: Override | None, by: str, lasts: str = "") -> Answer:
+    change = Change(override, by, uuid.uuid4().hex, duration(lasts) if lasts else None)
+    of = _one(resource)
+    line = await control.run(of, change, wiring.store())
+    return {"ok": True, "resource": of.name, "said": line.reason}, tables.override
+
+
+def _named(name: str) -> Sequence[Resource]:
+    known = wiring.resources()
+    return [declared.find(known, name)] if name else list(known.values())
+
+
+def _one(name: str) -> Resource:
+    """The resource of this name; where there is but one it need not be named."""
+    known = _named(name)
+    return known[0] if len(known) == 1 else declared.find(wiring.resources(), "")

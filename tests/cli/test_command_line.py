@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from rich.text import Text
 
-from shared.cli import command_line, main
-from shared.cli.command_line import DONE, FAILED, INTERRUPTED, WRONG, Misused
+from shared import settings
+from shared.cli import command
+from shared.cli.command import DONE, FAILED, INTERRUPTED, WRONG, Answer, Misused
+from shared.cli.main import app, main
 from shared.settings import SettingsError
 
 
 def run(answer: Any, json: bool = True) -> int:
-    async def act(_options: argparse.Namespace) -> Any:
-        if isinstance(answer, Exception):
+    async def act() -> Answer:
+        if isinstance(answer, BaseException):
             raise answer
-        return answer
+        return answer, print
 
-    options = argparse.Namespace(settings=None, json=json, run=act)
-    return command_line.run(options, print)
+    return command.run(act, as_json=json)
 
 
 @pytest.mark.parametrize(
@@ -60,11 +63,7 @@ def test_what_went_wrong_is_told_in_one_line(
 
 
 def test_ctrl_c_is_no_error_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
-    async def interrupted(_options: argparse.Namespace) -> Any:
-        raise KeyboardInterrupt
-
-    options = argparse.Namespace(json=True, run=interrupted)
-    assert command_line.run(options, print) == INTERRUPTED == 130
+    assert run(KeyboardInterrupt()) == INTERRUPTED == 130
     assert capsys.readouterr().err == "interrupted\n"
 
 
@@ -92,6 +91,69 @@ def test_ctrl_c_while_a_command_line_is_still_being_imported_leaves_no_trace(
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Missing command"),
+        (["pause"], "Missing option '--reason'"),
+        (["decisions", "--limit", "0"], "'--limit'"),
+        (["override", "set", "--reason", "x", "--mode", "off"], "'active', 'dry_run', 'paused'"),
+        (["run", "--json"], "No such option: --json"),
+        (["dead-letters", "purge", "--older-than", "3"], "an age such as 30d, 12h, 90m is needed"),
+        (["dead-letters", "show", "0", "x"], "'SEQUENCE'"),
+        (["replay", "0", "--into", "a", "--from-time", "noon"], "a time such as 2026-03-01T12:00"),
+        (
+            ["replay", "0", "--into", "a", "--from-time", "2026-03-01", "--from-sequence", "4"],
+            "either --from-sequence or --from-time",
+        ),
+        (["send-messages", "f"], "either --queue or --topic"),
+        (["send-messages", "f", "--queue", "a", "--topic", "b"], "either --queue or --topic"),
+        (["send-messages", "f", "--queue", "a", "--order", "x"], "'kept', 'per-key', 'free'"),
+        (["send-messages", "f", "--queue", "a", "--tries", "0"], "'--tries'"),
+    ],
+)
+def test_a_misused_command_is_told_in_one_line(
+    words: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == WRONG
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_a_reading_may_be_negative(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["send-reading", "shop", "load", "-5", "--settings", "nowhere.json"]) == WRONG
+    assert "nowhere.json" in capsys.readouterr().err, "all else was understood"
+
+
+def all_commands(group: typer.Typer, *before: str) -> Iterator[tuple[str, ...]]:
+    """The words of each command and of each group of commands."""
+    yield before
+    for each in group.registered_groups:
+        assert each.typer_instance is not None
+        yield from all_commands(each.typer_instance, *before, *([each.name] if each.name else []))
+    for command_info in group.registered_commands:
+        yield (*before, str(command_info.name))
+
+
+@pytest.mark.parametrize("words", sorted(set(all_commands(app))))
+def test_help_fits_into_eighty_columns_of_a_file(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*words, "--help"]) == DONE
+    text = Text.from_ansi(capsys.readouterr().out).plain
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text, "something was cut off"
+    assert "--settings" in text
+    assert "completion" not in text
+    assert ("--json" in text) == (words not in {(), ("run",), ("override",), ("dead-letters",)})
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ["--settings", "a.json", "override", "set", "--reason", "x"],
@@ -100,9 +162,20 @@ def test_ctrl_c_while_a_command_line_is_still_being_imported_leaves_no_trace(
         ["--settings", "b.json", "override", "set", "--reason", "x", "--settings", "a.json"],
     ],
 )
-def test_settings_may_stand_before_a_command_or_after_it(words: list[str]) -> None:
-    assert main.options_of(words).settings == Path("a.json")
-    assert not hasattr(main.options_of(["status"]), "settings")
+def test_settings_may_stand_before_a_command_or_after_it(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def add_file(path: Path) -> None:
+        read.append(path)
+        raise SettingsError([f"{path}: enough is known"])
+
+    read: list[Path] = []
+    monkeypatch.setattr(settings, "add_file", add_file)
+    monkeypatch.chdir(tmp_path)  # no local.settings.json here
+    assert main(words) == WRONG
+    assert read == [Path("a.json")]
+    main(["status"])
+    assert len(read) == 1
 
 
 def test_who_has_no_name_on_this_machine_may_still_look(
@@ -113,4 +186,4 @@ def test_who_has_no_name_on_this_machine_may_still_look(
 
     monkeypatch.setattr(getpass, "getuser", nameless)
     nowhere = str(tmp_path / "none.json")
-    assert main.main(["--settings", nowhere, "status"]) == WRONG
+    assert main(["--settings", nowhere, "status"]) == WRONG

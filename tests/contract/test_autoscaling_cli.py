@@ -18,7 +18,7 @@ from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.azurite import Azurite
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.cli.command_line import DONE, FAILED, WRONG
+from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.wiring import autoscaling as wiring
 from tests.settings.test_settings import SINGLE

@@ -20,7 +20,7 @@ from local.amqp_broker import AmqpStandIn
 from local.amqp_broker.model.properties import HubProperties
 from local.azurite import Azurite
 from shared import settings
-from shared.cli.command_line import DONE, FAILED, WRONG
+from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.ingestion.decoding.decoding import decode
 from shared.ingestion.decoding.readings import Interests

@@ -33,7 +33,7 @@ from shared import settings
 from shared.adapters.memory.ingestion import MemoryHubReader
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.schema import checkpoints
-from shared.cli.command_line import DONE
+from shared.cli.command import DONE
 from shared.cli.main import main
 from shared.ingestion.errors import IngestionError
 from shared.ingestion.events.handling import Handling

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.adapters.memory.ingestion import MemoryIngestionStore
-from shared.cli import ingestion_tables as console
+from shared.cli import tables
 from shared.ingestion.model import Gap
 from shared.ingestion.operating import presenting as view
 from shared.ingestion.operating import stream_account as account
@@ -21,11 +21,11 @@ async def test_a_stream_is_told_with_all_that_is_gone(capsys: pytest.CaptureFixt
     (told,) = shown["streams"]
     assert (told["first"], told["last"], told["epoch"], told["gone"]) == (0, 9, 1, 8)
     assert [(each["first"], each["last"]) for each in told["gaps"]] == [(1, 7), (8, 8)]
-    console.accounts(shown)
+    tables.accounts(shown)
     out = " ".join(capsys.readouterr().out.split())
     assert f"{stream.hub}/$Default/3" in out
     assert "1 to 7 are gone" in out
-    console.accounts(view.accounts([]))
+    tables.accounts(view.accounts([]))
     assert "nothing was taken in yet" in capsys.readouterr().out
 
 

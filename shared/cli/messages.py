@@ -1,0 +1,125 @@
+"""``send-messages FILE.jsonl --queue Q``: send a file of messages to Service Bus."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from shared import settings
+from shared.cli.command import Answer, Misused, command, say
+from shared.messaging.errors import LinkFailed, MessagingError, SendingStopped
+from shared.messaging.lines import read_messages
+from shared.messaging.model import Message, Order, Progress, Result
+from shared.messaging.send import BatchSender
+from shared.messaging.sending import RetryBudget
+
+commands = typer.Typer()
+ORDERS = {"kept": Order.KEPT, "per-key": Order.KEPT_PER_KEY, "free": Order.FREE}
+NOTHING = Result(sent=0, batches=0, bytes=0, retries=0, resent_unknown=0, refused=())
+TRIES = 6
+"""With pauses of half a second, doubled each time: given up after a quarter of a minute."""
+
+
+@command(commands, "send-messages")
+async def send_messages(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.jsonl", help="A message a line; - is stdin.")
+    ],
+    queue: Annotated[str, typer.Option(metavar="Q", show_default=False)] = "",
+    topic: Annotated[str, typer.Option(metavar="T", show_default=False)] = "",
+    connection: Annotated[
+        str, typer.Option(metavar="NAME", help="The setting that says how to reach Service Bus.")
+    ] = "ServiceBusConnection",
+    order: Literal["kept", "per-key", "free"] = "kept",
+    raw: Annotated[bool, typer.Option("--raw", help="Each line is a body.")] = False,
+    tries: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Of one batch in a row, with pauses that double from 0.5 s.",
+        ),
+    ] = TRIES,
+) -> Answer:
+    """Send the messages of a file to a queue or a topic of Service Bus.
+
+    Exit code 0: all were sent. 1: not all were sent, and it says how many were. 2: none was sent,
+    for the command or the file is wrong.
+    """
+    if bool(queue) == bool(topic):
+        raise Misused("name either --queue or --topic")
+    try:
+        messages = read_messages(_lines(file), raw=raw)
+    except (MessagingError, OSError, UnicodeDecodeError) as error:
+        raise Misused(f"error: {file}: {error}") from error
+    sender = _sender(connection, queue, topic, tries, len(messages))
+    try:
+        return await _send(sender, messages, ORDERS[order]), _show
+    except MessagingError as error:
+        raise Misused(f"error: {file}: {error}") from error
+    finally:
+        await sender.link.close()
+
+
+def _sender(connection: str, queue: str, topic: str, tries: int, count: int) -> BatchSender:
+    from shared.adapters.service_bus.sender import batch_sender  # noqa: PLC0415  heavy to import
+
+    namespace = settings.parse()[0].service_bus(connection)
+    say(f"{count} message(s) to {queue or topic} at {namespace.host}")
+    return batch_sender(
+        namespace,
+        queue or topic,
+        lambda: datetime.now(UTC),  # noqa: TID251 - a command line is a shell
+        topic=bool(topic),
+        patience=RetryBudget(failures_max=tries),
+        on_pause=lambda why, seconds: say(f"{why}; trying again in {seconds:g} s"),
+    )
+
+
+async def _send(sender: BatchSender, messages: Sequence[Message], order: Order) -> dict[str, Any]:
+    """What became of the messages; with ``failed`` where not all of them were sent."""
+    sent = 0
+
+    def on_progress(progress: Progress) -> None:
+        nonlocal sent
+        sent = progress.sent
+        say(f"{sent} of {progress.total} sent")
+
+    try:
+        result = await sender.send(messages, order, on_progress)
+    except SendingStopped as stopped:
+        return {**asdict(stopped.result), "failed": str(stopped)}
+    except LinkFailed as error:
+        return {**asdict(NOTHING), "failed": str(error)}
+    except asyncio.CancelledError:  # Ctrl-C: what was sent is sent
+        say(f"{sent} of {len(messages)} message(s) are known to be sent")
+        raise
+    refused = ", ".join(result.refused)
+    return {**asdict(result), "failed": f"refused by the service: {refused}" if refused else ""}
+
+
+def _lines(file: str) -> list[str]:
+    text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    return text.split("\n")
+
+
+def _show(answer: dict[str, Any]) -> None:
+    text = (
+        f"{answer['sent']} message(s) sent in {answer['batches']} batch(es), "
+        f"{answer['bytes']} bytes, {answer['retries']} retries\n"
+    )
+    if answer["resent_unknown"]:
+        text += (
+            f"{answer['resent_unknown']} message(s) were sent again after an unknown outcome: "
+            "without duplicate detection they may be there twice\n"
+        )
+    sys.stdout.write(text)
+    if answer["failed"]:
+        say(f"error: {answer['failed']}")
