@@ -138,7 +138,7 @@ def processing_sender() -> BatchSender:
 
 @cache
 def queue_check() -> CheckOnce:
-    from shared.adapters.service_bus.entities import ServiceBusQueueReader  # noqa: PLC0415  heavy
+    from shared.adapters.service_bus.administration import ServiceBusQueueReader  # noqa: PLC0415  heavy
     from shared.datasets.flows.check_queues import CheckOnce  # noqa: PLC0415
 
     loaded = settings()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.adapters.service_bus.loading import Clock
+from shared.adapters.service_bus.link import Clock
 from shared.adapters.service_bus.sender import batch_sender
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import SendingFailed
