@@ -64,6 +64,8 @@ class Sent:
         self.messages += [(m.message_id, m.scheduled_at) for m in messages]
         return Result(len(messages), 1, 0, 0, 0, ())
 
+    async def close(self) -> None: ...
+
 
 class ClaimsMachine(SideBySide):
     errors = conflicts = (ClaimTaken,)

@@ -20,7 +20,7 @@ def batch_sender(
     patience: RetryBudget | None = None,
     on_pause: OnPause = lambda *_: None,
 ) -> BatchSender:
-    """A sender to a queue or topic; close its ``link`` in the end."""
+    """A sender to a queue or topic; close it in the end."""
     link = ServiceBusLink(connection, entity, now, topic=topic)
     return BatchSender(link, asyncio.sleep, _new_id, patience or RetryBudget(), on_pause=on_pause)
 
