@@ -17,11 +17,11 @@ from typing import Any
 from shared import settings
 from shared.adapters.service_bus.sender import batch_sender
 from shared.cli.command_line import Misused
+from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import LinkFailed, MessagingError, SendingStopped
 from shared.messaging.lines import read_messages
 from shared.messaging.model import Message, Order, Progress, Result
-from shared.messaging.send import BatchSender
-from shared.messaging.sending import RetryBudget
+from shared.messaging.send_state import RetryBudget
 
 ORDERS = {"kept": Order.KEPT, "per-key": Order.KEPT_PER_KEY, "free": Order.FREE}
 NOTHING = Result(sent=0, batches=0, bytes=0, retries=0, resent_unknown=0, refused=())
@@ -43,7 +43,7 @@ async def _send(options: argparse.Namespace) -> dict[str, Any]:
         entity,
         _now,
         topic=bool(options.topic),
-        patience=RetryBudget(failures_max=options.tries),
+        budget=RetryBudget(failures_max=options.tries),
         on_pause=lambda why, seconds: _say(f"{why}; trying again in {seconds:g} s"),
     )
     try:

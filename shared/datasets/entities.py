@@ -10,7 +10,7 @@ from shared.datasets.periods import Period
 
 
 @dataclass(frozen=True, slots=True)
-class QueueFacts:
+class QueueDescription:
     """Settings of a queue, as the service tells them."""
 
     name: str
@@ -23,7 +23,7 @@ class QueueFacts:
 
 
 def problems(
-    processing: QueueFacts, working: QueueFacts, periods: Sequence[Period]
+    processing: QueueDescription, working: QueueDescription, periods: Sequence[Period]
 ) -> Sequence[str]:
     """What is wrong with the queue that takes messages in and the one that hands them out."""
     found = _window_problems(processing, periods)
@@ -39,7 +39,7 @@ def problems(
     return found
 
 
-def _window_problems(queue: QueueFacts, periods: Sequence[Period]) -> list[str]:
+def _window_problems(queue: QueueDescription, periods: Sequence[Period]) -> list[str]:
     if queue.duplicate_window is None:
         return [f"queue {queue.name}: does not detect duplicates; it must be made anew to do so"]
     return [

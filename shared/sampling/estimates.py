@@ -31,7 +31,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class EventEstimates:
     """What is known of one event on one day."""
 
     records: int
@@ -53,10 +53,10 @@ class Figures:
         return self.doubtful_records == 0
 
 
-def figures(partial: Partial) -> Figures:
+def figures(partial: Partial) -> EventEstimates:
     """The final figures. A partial of no records has zeros, and no sampling rate."""
     weights, squares = partial.weight_sum, partial.weight_square_sum
-    return Figures(
+    return EventEstimates(
         records=partial.records,
         raw_sum=partial.raw_sum,
         sampling_rate_percent=100 * partial.records / weights if partial.records else None,
@@ -70,26 +70,26 @@ def figures(partial: Partial) -> Figures:
 
 def _count(partial: Partial) -> Estimate:
     shares = [operation.count_variance for operation in partial.operations.values()]
-    lone = partial.lone
-    variance, reach = _spread(shares, lone.count_variance, lone.count_variance_squares)
+    single = partial.single
+    variance, reach = _spread(shares, single.count_variance, single.count_variance_squares)
     at_least = float(partial.records)
     return _estimate(partial.weight_sum, variance, partial.count_variance, reach, at_least)
 
 
 def _total(partial: Partial) -> Estimate:
     shares = [operation.sum_variance for operation in partial.operations.values()]
-    lone = partial.lone
-    variance, reach = _spread(shares, lone.sum_variance, lone.sum_variance_squares)
+    single = partial.single
+    variance, reach = _spread(shares, single.sum_variance, single.sum_variance_squares)
     return _estimate(partial.adjusted_sum, variance, partial.sum_variance, reach, -math.inf)
 
 
-def _spread(shares: list[float], lone: float, lone_squares: float) -> tuple[float, float]:
+def _spread(shares: list[float], single: float, lone_squares: float) -> tuple[float, float]:
     """The variance, and the factor from its root to half an interval.
 
     Few or uneven shares make a variance unsure itself: Student's t with Satterthwaite's degrees of
     freedom, (Σv)²/Σv² shares less one.
     """
-    variance = math.fsum([lone, *shares])
+    variance = math.fsum([single, *shares])
     squares = math.fsum([lone_squares, *[share * share for share in shares]])
     degrees = variance * variance / squares - 1 if squares > 0 else math.inf
     return variance, t_975(degrees)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shared.sampling.profile import Absent, UsualWeek
+from shared.sampling.profile import NoProfile, UsualWeek
 
 ROW_KEY = "profile"
 DIGITS = 6
 
 
-def profile_row(resource_name: str, profile: UsualWeek | Absent) -> dict[str, Any]:
+def profile_row(resource_name: str, profile: UsualWeek | NoProfile) -> dict[str, Any]:
     """Of the table of scaling state: one row a scaled resource. A missing hour is null."""
     row = {"PartitionKey": resource_name, "RowKey": ROW_KEY, "time_zone": profile.time_zone}
-    if isinstance(profile, Absent):
+    if isinstance(profile, NoProfile):
         return {**row, "absent": profile.reason}
     items = [
         None if value is None else float(f"{value:.{DIGITS}g}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shared.autoscaling.ports import CapacityControl, MetricReader, Permissions, StateStore
     from shared.datasets.flows.check_queues import CheckOnce
     from shared.datasets.ports import ClaimStore, Recompute
-    from shared.messaging.send import BatchSender
+    from shared.messaging.batch_sender import BatchSender
     from shared.notifications.ports import NotificationStore, Notifier
 
 log = logging.getLogger(__name__)

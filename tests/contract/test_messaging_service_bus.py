@@ -20,10 +20,10 @@ from shared.adapters.service_bus.encoder import encode_all
 from shared.adapters.service_bus.filling import fill_by_add_message, fill_directly, filling_for
 from shared.adapters.service_bus.link import ServiceBusLink
 from shared.adapters.service_bus.sender import batch_sender
+from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
 from shared.messaging.model import BatchLimits, Message, Order, Result
-from shared.messaging.send import BatchSender
-from shared.messaging.sending import RetryBudget
+from shared.messaging.send_state import RetryBudget
 from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.settings.connections import ServiceBusConnection
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
@@ -126,7 +126,7 @@ async def test_ten_thousand_messages_arrive_once_and_in_order_whatever_the_link_
     bus.faults.arm(faults.drop_after_accept("faulty"), skip=8)
     bus.faults.arm(faults.throttle("faulty"), skip=12, times=2)
     bus.faults.arm(faults.drop_before_accept("faulty"), skip=18)
-    result = await send(batch_sender(connection, "faulty", now, patience=QUICK), messages)
+    result = await send(batch_sender(connection, "faulty", now, budget=QUICK), messages)
     assert (result.sent, result.refused) == (10_000, ())
     assert result.retries == 5
     assert result.resent_unknown > 0
@@ -139,7 +139,7 @@ async def test_ten_thousand_messages_arrive_once_and_in_order_whatever_the_link_
 def filling(surplus: int) -> list[Message]:
     """Two messages whose batch has exactly the limit's size, and so many bytes more."""
     first, empty = Message(bytes(100_000), "first"), Message(bytes(300), "second")
-    sizes = [section_bytes(parcel.size_bytes) for parcel in encode_all([first, empty], 0)]
+    sizes = [section_bytes(item.size_bytes) for item in encode_all([first, empty], 0)]
     room = LIMIT - envelope_bytes(first) - sum(sizes) + 300
     return [first, Message(bytes(room + surplus), "second")]
 

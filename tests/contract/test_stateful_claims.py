@@ -64,8 +64,6 @@ class Sent:
         self.messages += [(m.message_id, m.scheduled_at) for m in messages]
         return Result(len(messages), 1, 0, 0, 0, ())
 
-    async def close(self) -> None: ...
-
 
 class ClaimsMachine(SideBySide):
     errors = conflicts = (ClaimTaken,)

@@ -20,11 +20,11 @@ from local.amqp_broker.model.properties import QueueProperties
 from shared.adapters.memory.messaging import Fault as LinkFault
 from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
 from shared.adapters.service_bus.link import ServiceBusLink
+from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped, UnsendableMessage
 from shared.messaging.model import Message, Order, Result
 from shared.messaging.ports import BatchLink
-from shared.messaging.send import BatchSender
-from shared.messaging.sending import RetryBudget
+from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import ServiceBusConnection
 from tests.contract.stateful_faults import HOSTILE, Network, SideBySide, names, run_machine, texts
 

@@ -19,10 +19,10 @@ from shared.adapters.azure import transport
 from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.service_bus.link import ServiceBusLink
 from shared.adapters.service_bus.sender import batch_sender
+from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import Message, Result
-from shared.messaging.send import BatchSender
-from shared.messaging.sending import RetryBudget
+from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import ServiceBusConnection
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
 from tests.local.half_open import HalfOpenProxy
@@ -60,13 +60,13 @@ async def proxy(bus: AmqpStandIn) -> AsyncIterator[HalfOpenProxy]:
 
 
 class Program:
-    """A program that sends as the app does but for its patience."""
+    """A program that sends as the app does but for its budget."""
 
     def __init__(self, connection_string: str) -> None:
         connection = ServiceBusConnection("Bus", connection_string)
         link = ServiceBusLink(connection, "jobs", now, attempt_seconds=SECONDS)
-        patience = RetryBudget(failures_max=3, pause_seconds=0.01)
-        self.sender = BatchSender(link, asyncio.sleep, lambda: "unused", patience)
+        budget = RetryBudget(failures_max=3, pause_seconds=0.01)
+        self.sender = BatchSender(link, asyncio.sleep, lambda: "unused", budget)
 
     async def send(self, message_id: str) -> Result:
         return await self.sender.send([Message(b"", message_id)])
@@ -100,11 +100,11 @@ async def test_a_sender_that_gave_up_begins_with_another_connection(
 ) -> None:
     await program.send(f"one of {id(program)}")
     proxy.swallow()
-    patience, program.sender.patience = program.sender.patience, RetryBudget(failures_max=1)
+    budget, program.sender.budget = program.sender.budget, RetryBudget(failures_max=1)
     with pytest.raises(SendingStopped, match="timed out"):
         async with asyncio.timeout(BOUND_SECONDS):
             await program.send(f"two of {id(program)}")
-    program.sender.patience = patience
+    program.sender.budget = budget
     async with asyncio.timeout(BOUND_SECONDS):
         assert (await program.send(f"two of {id(program)}")).resent_unknown == 0
     assert proxy.accepted == 2

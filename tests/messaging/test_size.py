@@ -102,8 +102,8 @@ def own_bytes(message: Message) -> bytes:
 
 def message_bytes(message: Message) -> int:
     """The size that batches are planned with."""
-    (parcel,) = encode_all([message], CREATED_MS)
-    return parcel.size_bytes
+    (item,) = encode_all([message], CREATED_MS)
+    return item.size_bytes
 
 
 @settings(max_examples=2000)

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import count
 
 from shared.datasets.claims import Claim
-from shared.datasets.entities import QueueFacts
+from shared.datasets.entities import QueueDescription
 from shared.datasets.errors import ClaimTaken
 from shared.datasets.processing import DatasetWork
 from shared.messaging.errors import LinkFailed
@@ -65,10 +65,10 @@ class RecordingRecompute:
 class MemoryQueueReader:
     """Tells what it was told."""
 
-    def __init__(self, queues: Mapping[str, QueueFacts]) -> None:
+    def __init__(self, queues: Mapping[str, QueueDescription]) -> None:
         self._queues = queues
 
-    async def facts(self, queue: str) -> QueueFacts:
+    async def facts(self, queue: str) -> QueueDescription:
         if queue not in self._queues:
             raise LinkFailed(f"queue {queue} does not exist")
         return self._queues[queue]

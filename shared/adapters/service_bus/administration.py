@@ -13,8 +13,8 @@ from shared.adapters.azure.transport import server_time, transport_for
 from shared.autoscaling.declaring import ServiceBusQueue, ServiceBusSubscription
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.measurements import MetricValue
-from shared.datasets.entities import QueueFacts
-from shared.datasets.errors import FactsHidden
+from shared.datasets.entities import QueueDescription
+from shared.datasets.errors import ManageRightMissing
 from shared.messaging.errors import LinkFailed
 from shared.settings.connections import ServiceBusConnection
 from shared.values.redaction import redacting
@@ -74,22 +74,22 @@ class ServiceBusQueueReader:
     def __init__(self, connection: ServiceBusConnection) -> None:
         self._client = _administration_client(connection)
 
-    async def facts(self, queue: str) -> QueueFacts:
+    async def facts(self, queue: str) -> QueueDescription:
         try:
             return _facts(await self._client.get_queue(queue))
         except ResourceNotFoundError as error:
             raise LinkFailed(f"queue {queue} does not exist") from error
         except ClientAuthenticationError as error:
-            raise FactsHidden(f"queue {queue}: no right to manage the namespace") from error
+            raise ManageRightMissing(f"queue {queue}: no right to manage the namespace") from error
 
     async def close(self) -> None:
         await self._client.close()
 
 
-def _facts(found: QueueProperties) -> QueueFacts:
+def _facts(found: QueueProperties) -> QueueDescription:
     window = found.duplicate_detection_history_time_window
     assert window is None or not isinstance(window, str), "the client reads durations"
-    return QueueFacts(
+    return QueueDescription(
         found.name,
         window if found.requires_duplicate_detection else None,
         bool(found.requires_session),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import SendingFailed
@@ -13,11 +14,15 @@ from shared.messaging.ports import MessageSender
 from shared.values.redaction import redacting
 
 
+class _Sender(MessageSender, Protocol):
+    async def close(self) -> None: ...
+
+
 @redacting
 class ServiceBusDeadLetters:
     """See DeadLetterSender. A queue that detects duplicates takes each event once."""
 
-    def __init__(self, sender: MessageSender) -> None:
+    def __init__(self, sender: _Sender) -> None:
         self._sender = sender
 
     async def send(self, letters: Sequence[StoredDeadLetter]) -> None:

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Any
 
 from shared.messaging.errors import NAMED_MAX, UnsendableMessage
-from shared.messaging.model import Body, Message, Parcel, Rows, Scalar
+from shared.messaging.model import Body, EncodedMessage, Message, Rows, Scalar
 from shared.values.untrusted import shown
 
 NULL = b"\x40"
@@ -64,17 +64,17 @@ UNSENDABLE = (UnsendableMessage, UnicodeEncodeError, OverflowError, AttributeErr
 """The last ones: fields of types that nobody foresaw, in programs that are not type-checked."""
 
 
-def encode_all(messages: Sequence[Message], created_ms: int) -> list[Parcel]:
+def encode_all(messages: Sequence[Message], created_ms: int) -> list[EncodedMessage]:
     """Each message encoded, once. Raises UnsendableMessage, which names all that cannot be sent."""
     try:
-        return [_parcel(message, created_ms) for message in messages]
+        return [_encoded(message, created_ms) for message in messages]
     except UNSENDABLE as error:
         raise UnsendableMessage(_problems(messages, created_ms)) from error
 
 
-def _parcel(message: Message, created_ms: int) -> Parcel:
+def _encoded(message: Message, created_ms: int) -> EncodedMessage:
     head, tail = encode(message, created_ms)
-    return Parcel(message, len(head) + len(tail), head, tail)
+    return EncodedMessage(message, len(head) + len(tail), head, tail)
 
 
 def _problems(messages: Sequence[Message], created_ms: int) -> str:

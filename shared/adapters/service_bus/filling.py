@@ -15,7 +15,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from shared.messaging.model import Batch, Message, Rows, Scalar
-from shared.messaging.sending import SizeExceeded
+from shared.messaging.send_state import SizeExceeded
 from shared.messaging.wire_size import section_bytes
 
 TESTED_FROM, TESTED_BEFORE = (7, 15), (7, 16)
@@ -38,12 +38,12 @@ def filling_for(version: str) -> Filling:
 
 def fill_directly(filled: ServiceBusMessageBatch, batch: Batch) -> SizeExceeded | None:
     envelope = filled._message
-    envelope[BODY] = [head + tail for _, _, head, tail in batch.parcels]
-    first = batch.parcels[0].message
+    envelope[BODY] = [head + tail for _, _, head, tail in batch.encoded]
+    first = batch.encoded[0].message
     filled._amqp_transport.set_batch_envelope_properties(
         envelope, first.message_id, first.session_id, first.partition_key
     )
-    filled._count = len(batch.parcels)
+    filled._count = len(batch.encoded)
     filled._size = batch.wire_bytes
     return None
 
@@ -51,13 +51,13 @@ def fill_directly(filled: ServiceBusMessageBatch, batch: Batch) -> SizeExceeded 
 def fill_by_add_message(filled: ServiceBusMessageBatch, batch: Batch) -> SizeExceeded | None:
     """The client encodes once more; an untested version may do it in more bytes."""
     empty_bytes, foretold = filled.size_in_bytes, 0
-    for parcel in batch.parcels:
+    for item in batch.encoded:
         try:
-            filled.add_message(client_message(parcel.message))
+            filled.add_message(client_message(item.message))
         except MessageSizeExceededError:
             surplus = filled.size_in_bytes - empty_bytes - foretold
             return SizeExceeded(-(-surplus // max(1, len(filled))))
-        foretold += section_bytes(parcel.size_bytes)
+        foretold += section_bytes(item.size_bytes)
     return None
 
 

@@ -30,8 +30,8 @@ from shared.adapters.azure.credentials import credential_for
 from shared.adapters.service_bus.encoder import encode_all
 from shared.adapters.service_bus.filling import filling_for
 from shared.messaging.errors import LinkFailed
-from shared.messaging.model import Batch, Message, Parcel
-from shared.messaging.sending import Accepted, Disconnected, Outcome, ServerBusy, SizeExceeded
+from shared.messaging.model import Batch, EncodedMessage, Message
+from shared.messaging.send_state import Accepted, Disconnected, Outcome, ServerBusy, SizeExceeded
 from shared.settings.connections import ServiceBusConnection
 from shared.values.redaction import redacting
 
@@ -75,7 +75,7 @@ class ServiceBusLink:
         self._fill = filling_for(version)
         self._sender: ServiceBusSender | None = None
 
-    def prepare(self, messages: Sequence[Message]) -> list[Parcel]:
+    def prepare(self, messages: Sequence[Message]) -> list[EncodedMessage]:
         return encode_all(messages, int(self._now().timestamp() * 1000))
 
     async def open(self) -> int:

@@ -6,8 +6,8 @@ import asyncio
 import uuid
 
 from shared.adapters.service_bus.link import Clock, ServiceBusLink
-from shared.messaging.send import BatchSender, OnPause
-from shared.messaging.sending import RetryBudget
+from shared.messaging.batch_sender import BatchSender, OnPause
+from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import ServiceBusConnection
 
 
@@ -17,12 +17,12 @@ def batch_sender(
     now: Clock,
     *,
     topic: bool = False,
-    patience: RetryBudget | None = None,
+    budget: RetryBudget | None = None,
     on_pause: OnPause = lambda *_: None,
 ) -> BatchSender:
     """A sender to a queue or topic; close it in the end."""
     link = ServiceBusLink(connection, entity, now, topic=topic)
-    return BatchSender(link, asyncio.sleep, _new_id, patience or RetryBudget(), on_pause=on_pause)
+    return BatchSender(link, asyncio.sleep, _new_id, budget or RetryBudget(), on_pause=on_pause)
 
 
 def _new_id() -> str:

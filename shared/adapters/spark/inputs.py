@@ -55,7 +55,7 @@ class StoredInputs:
             await container.close()
 
     def _container(self, place: str) -> tuple[ContainerClient, str]:
-        account_url, name, prefix = parts(place)
+        account_url, name, prefix = parts_of_url(place)
         key = f"{account_url}/{name}"
         if key not in self._containers:
             self._containers[key] = self._open(account_url, name)
@@ -73,7 +73,7 @@ class StoredInputs:
         )
 
 
-def parts(place: str) -> tuple[str, str, str]:
+def parts_of_url(place: str) -> tuple[str, str, str]:
     """Account URL, container and prefix of a place. Raises InputUnreadable."""
     if found := ABFSS.fullmatch(place):
         return f"https://{found[2]}.blob.{found[3]}", found[1], _as_prefix(found[4])
