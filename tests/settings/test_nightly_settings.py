@@ -140,7 +140,7 @@ async def test_a_client_that_is_not_installed_is_named_with_the_file_that_has_it
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
-        if name == f"shared.adapters.nightly_{submitter}":
+        if name == f"shared.adapters.spark.{submitter}":
             raise ModuleNotFoundError(f"No module named '{package}'", name=package)
         return real(name, *rest)
 
