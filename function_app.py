@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import azure.functions as func
 
-from shared.adapters.azure.late_lines import invocation, lines
+from shared.adapters.azure.deferred_log import invocation, lines
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.datasets import arrivals, processing

@@ -16,7 +16,7 @@ from shared.messaging.wire_size import envelope_bytes, section_bytes
 
 def build_request(encoded: Sequence[EncodedMessage]) -> SendRequest:
     sections = [section_bytes(item.size_bytes) for item in encoded]
-    keys = [item.message.session_id or item.message.partition_key for item in encoded]
+    keys = [item.message.batch_key for item in encoded]
     return SendRequest(encoded, sections, keys)
 
 

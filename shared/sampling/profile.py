@@ -6,11 +6,13 @@ time, so a profile in UTC would be an hour off for half of the year.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from statistics import mean, median
+from typing import Any
 from zoneinfo import ZoneInfo
 
 HOURS = 168
@@ -23,6 +25,9 @@ UNEVEN = 0.5
 QUARTER = timedelta(minutes=15)
 QUARTERS_MIN = 2
 LIKE_DAYS = (range(0, 5), range(5, 7))
+
+ROW_KEY = "profile"
+DIGITS = 6
 
 Cell = tuple[float, "HourMethod"]
 
@@ -173,3 +178,22 @@ def _between(known: Mapping[int, Cell], hour: int) -> float:
     ahead = nearest(lambda distance: hour + distance)
     before, after = known[(hour - back) % HOURS][0], known[(hour + ahead) % HOURS][0]
     return (before * ahead + after * back) / (back + ahead)
+
+
+def profile_row(resource_name: str, profile: UsualWeek | NoProfile) -> dict[str, Any]:
+    """What the scaling rules read as a floor: one row of the table of scaling state.
+
+    A missing hour is null.
+    """
+    row = {"PartitionKey": resource_name, "RowKey": ROW_KEY, "time_zone": profile.time_zone}
+    if isinstance(profile, NoProfile):
+        return {**row, "absent": profile.reason}
+    items = [
+        None if value is None else float(f"{value:.{DIGITS}g}")
+        for value in profile.items_per_minute
+    ]
+    return {
+        **row,
+        "items_per_minute_0": json.dumps(items),
+        "weeks": json.dumps(profile.weeks),
+    }

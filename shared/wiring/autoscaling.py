@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
-from shared.adapters.azure.late_lines import LogLine, lines
+from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.policy import Resource
 from shared.datasets.periods import Period

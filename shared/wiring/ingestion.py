@@ -237,7 +237,7 @@ def breaker_controller() -> BreakerController:
 
 @cache
 def announcer() -> Announcer:
-    from shared.adapters.webhook.announcer import NotifierAnnouncer  # noqa: PLC0415  heavy
+    from shared.adapters.webhook.webhook import NotifierAnnouncer  # noqa: PLC0415  heavy
 
     announcer = NotifierAnnouncer(wiring.notifier(), state.BREAKER, breaker_controller().link_of)
     if not settings().breaker.disables_app:

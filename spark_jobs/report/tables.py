@@ -8,8 +8,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from shared.sampling.profile import WEEKS, HourCount, NoProfile, UsualWeek, week_profile
-from shared.sampling.profile_rows import profile_row
+from shared.sampling.profile import (
+    WEEKS,
+    HourCount,
+    NoProfile,
+    UsualWeek,
+    profile_row,
+    week_profile,
+)
 from shared.sampling.trend_rows import Trend, trend_row
 from spark_jobs.engine import Totals
 from spark_jobs.errors import BadOutput

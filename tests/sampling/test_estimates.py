@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shared.sampling.estimates import EventEstimates, figures
+from shared.sampling.estimates import EventEstimates, figures, t_975
 from shared.sampling.model import Weight, WeightSource
 from shared.sampling.operations import Level, Operation
 from shared.sampling.partials import Item, Partial, merged, partial_of
-from shared.sampling.student import t_975
 
 ITEMS = st.lists(
     st.builds(

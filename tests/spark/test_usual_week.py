@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from shared.adapters.tables.scaling_rows import profile_of
-from shared.sampling.profile import HOURS, HourMethod, NoProfile, UsualWeek
-from shared.sampling.profile_rows import profile_row
+from shared.sampling.profile import HOURS, HourMethod, NoProfile, UsualWeek, profile_row
 from spark_jobs.engine import Totals
 from spark_jobs.read.rows import hours_until
 from spark_jobs.report.tables import usual_week

@@ -14,7 +14,7 @@ from typing import Any
 
 from opentelemetry import metrics
 
-from shared.adapters.azure.late_lines import LogLine, lines
+from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
 from shared.ingestion.events.accounting import CommitLimits
