@@ -68,11 +68,11 @@ def decode_arrival(body: str) -> BlobArrived:
     if not isinstance(fields.get("data"), dict):
         raise UnreadableMessage(f"event: data is {shown(fields.get('data'))}, an object is needed")
     subject = _string(fields, "subject")
-    found = SUBJECT.fullmatch(subject)
-    if not found:
+    match = SUBJECT.fullmatch(subject)
+    if not match:
         raise UnreadableMessage(f"event: subject {shown(subject)} names no blob in a container")
     time = _time(_string(fields, "time" if cloud_event else "eventTime"))
-    return BlobArrived(found[1], found[2], _string(fields, "id"), time)
+    return BlobArrived(match[1], match[2], _string(fields, "id"), time)
 
 
 def _object(body: str) -> Mapping[str, Any]:

@@ -70,8 +70,8 @@ def _find(tests: Tests, before: Sequence[Day]) -> tuple[VerdictKind, str]:
         return VerdictKind.MEASUREMENT_CHANGED, expected
     if ratio.high:
         return VerdictKind.UNCERTAIN, f"{expected}, as the count fell and the sum did not"
-    found, reason = nothing_seen(ratio)
-    return found, expected if found is VerdictKind.NORMAL else reason
+    kind, reason = nothing_seen(ratio)
+    return kind, expected if kind is VerdictKind.NORMAL else reason
 
 
 def _fallen(ratio: Test, expected: str) -> tuple[VerdictKind, str]:

@@ -222,7 +222,7 @@ def _rate_changed(rate: float | None, usual: float | None) -> bool:
 
 
 def evidence_of(today: Day, tests: Tests, usual_rate: float | None) -> Evidence:
-    found: dict[str, float | str | None] = {
+    evidence: dict[str, float | str | None] = {
         "value": today.value,
         "sampling_rate_percent": today.sampling_rate_percent,
         "usual_sampling_rate_percent": usual_rate,
@@ -235,8 +235,8 @@ def evidence_of(today: Day, tests: Tests, usual_rate: float | None) -> Evidence:
     }
     for name, test in by_name.items():
         if test is not None:
-            found[f"share_{name}"] = test.share
-            found[f"score_{name}"] = test.score
-            found[f"score_min_{name}"] = test.score_min
-            found[f"smallest_loss_{name}"] = test.smallest_loss
-    return found
+            evidence[f"share_{name}"] = test.share
+            evidence[f"score_{name}"] = test.score
+            evidence[f"score_min_{name}"] = test.score_min
+            evidence[f"smallest_loss_{name}"] = test.smallest_loss
+    return evidence

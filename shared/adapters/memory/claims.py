@@ -24,14 +24,14 @@ class MemoryClaims:
         self._claims: dict[tuple[str, str], Claim] = {}
 
     async def take(self, work: DatasetWork, holder: str) -> Claim:
-        found, now = self._claims.get(_key(work)), self._now()
-        if found is None:
+        stored, now = self._claims.get(_key(work)), self._now()
+        if stored is None:
             return self._write(Claim(work, holder, now, now))
-        return replace(found, work=work, seen_at=now)
+        return replace(stored, work=work, seen_at=now)
 
     async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
-        found = self._claims.get(_key(claim.work))
-        if found is None or found.version != claim.version:
+        stored = self._claims.get(_key(claim.work))
+        if stored is None or stored.version != claim.version:
             raise ClaimTaken(f"{claim.work.message_id}: somebody else was faster")
         now = self._now()
         taken_at, done_at = (claim.taken_at, now) if done else (now, None)

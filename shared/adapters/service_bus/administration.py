@@ -86,14 +86,14 @@ class ServiceBusQueueReader:
         await self._client.close()
 
 
-def _facts(found: QueueProperties) -> QueueDescription:
-    window = found.duplicate_detection_history_time_window
+def _facts(queue: QueueProperties) -> QueueDescription:
+    window = queue.duplicate_detection_history_time_window
     assert window is None or not isinstance(window, str), "the client reads durations"
     return QueueDescription(
-        found.name,
-        window if found.requires_duplicate_detection else None,
-        bool(found.requires_session),
-        _path(found.forward_to) if found.forward_to else None,
+        queue.name,
+        window if queue.requires_duplicate_detection else None,
+        bool(queue.requires_session),
+        _path(queue.forward_to) if queue.forward_to else None,
     )
 
 

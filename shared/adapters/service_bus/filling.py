@@ -50,14 +50,14 @@ def fill_directly(filled: ServiceBusMessageBatch, batch: Batch) -> SizeExceeded 
 
 def fill_by_add_message(filled: ServiceBusMessageBatch, batch: Batch) -> SizeExceeded | None:
     """The client encodes once more; an untested version may do it in more bytes."""
-    empty_bytes, foretold = filled.size_in_bytes, 0
+    empty_bytes, expected_bytes = filled.size_in_bytes, 0
     for item in batch.encoded:
         try:
             filled.add_message(client_message(item.message))
         except MessageSizeExceededError:
-            surplus = filled.size_in_bytes - empty_bytes - foretold
+            surplus = filled.size_in_bytes - empty_bytes - expected_bytes
             return SizeExceeded(-(-surplus // max(1, len(filled))))
-        foretold += section_bytes(item.size_bytes)
+        expected_bytes += section_bytes(item.size_bytes)
     return None
 
 

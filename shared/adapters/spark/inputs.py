@@ -75,8 +75,8 @@ class StoredInputs:
 
 def parts_of_url(place: str) -> tuple[str, str, str]:
     """Account URL, container and prefix of a place. Raises InputUnreadable."""
-    if found := ABFSS.fullmatch(place):
-        return f"https://{found[2]}.blob.{found[3]}", found[1], _as_prefix(found[4])
+    if match := ABFSS.fullmatch(place):
+        return f"https://{match[2]}.blob.{match[3]}", match[1], _as_prefix(match[4])
     split = urlsplit(place)
     segments = [unquote(segment) for segment in split.path.split("/") if segment]
     account_url = f"{split.scheme}://{split.netloc}"

@@ -44,9 +44,9 @@ class LogNotifier:
 
     async def tell(self, news: News) -> None:
         action = news.kind.replace(".", "_")
-        told = f"{news.headline}. {news.text}".rstrip()
+        text = f"{news.headline}. {news.text}".rstrip()
         fields = {"action": action, "subject": news.subject}
-        log.log(LEVELS[news.severity], "[%s] %s", action, told, extra=fields)
+        log.log(LEVELS[news.severity], "[%s] %s", action, text, extra=fields)
         if self._then is not None and news.kind.removesuffix(".over") in self._kinds:
             await self._then.tell(news)
 

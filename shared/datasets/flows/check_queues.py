@@ -43,6 +43,6 @@ async def run(
     processing: str, working: str, periods: Sequence[Period], reader: QueueReader
 ) -> None:
     """Raises EntitiesMisconfigured with all that is wrong, and what ``reader`` raises."""
-    found = problems(await reader.facts(processing), await reader.facts(working), periods)
-    if found:
-        raise EntitiesMisconfigured(found)
+    wrong = problems(await reader.facts(processing), await reader.facts(working), periods)
+    if wrong:
+        raise EntitiesMisconfigured(wrong)

@@ -119,11 +119,11 @@ class RunManager:
 
     async def _write(self, run: Run) -> Run:
         run = await self.store.replace(run)
-        said = run.error or run.warning
-        level = logging.WARNING if said else logging.INFO
+        problem = run.error or run.warning
+        level = logging.WARNING if problem else logging.INFO
         extra = _extra(f"trends_{run.state}", run.dataset, run.date)
         extra |= {"run": run.token, "handle": run.handle, "log_url": run.log_url}
-        text = f"[trends_{run.state}] {run.dataset} {run.date}: run {run.number} {said}"
+        text = f"[trends_{run.state}] {run.dataset} {run.date}: run {run.number} {problem}"
         log.log(level, "%s", text.rstrip(), extra=extra)
         return await self._notified(run) if run.untold else run
 
