@@ -7,17 +7,17 @@ from uuid import uuid4
 
 import azure.functions as func
 
-from shared.adapters.azure.late_lines import invocation, lines
+from shared.adapters.azure.deferred_log import invocation, lines
 from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.datasets import arrivals, processing
 from shared.datasets import flows as messaging
 from shared.ingestion.events import ingest
 from shared.ingestion.events.delivery import delivered
-from shared.nightly.flows import night
+from shared.nightly.flows.demand import demand_nightly
 from shared.settings.ingestion import EVENT_HUB
 from shared.web import breaker_http, dead_letters_http
-from shared.web.exchange import Reply, Request
+from shared.web.http import Reply, Request
 from shared.wiring import autoscaling as wiring
 from shared.wiring import checks as wiring_checks
 from shared.wiring import ingestion as wiring_ingestion
@@ -183,7 +183,7 @@ async def override(req: func.HttpRequest) -> func.HttpResponse:
     from shared.web import board  # noqa: PLC0415
 
     asked, name = _request(req), req.route_params["name"]
-    return _response(await board.say(wiring_dashboard.board(), name, asked, uuid4().hex))
+    return _response(await board.put_override(wiring_dashboard.board(), name, asked, uuid4().hex))
 
 
 @ingestion.event_hub_message_trigger(
@@ -257,7 +257,7 @@ async def nightly_trends(timer: func.TimerRequest) -> None:
     """Ask for yesterday's trends, and for those of days with late data; start what can start."""
     found = settings.nightly
     run_manager = wiring_nightly.run_manager()
-    await night.run(
+    await demand_nightly(
         found.datasets,
         found.late_days,
         run_manager.store,

@@ -15,7 +15,7 @@ if __name__ == "__main__" and not __package__:  # by spark-submit, which knows o
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from shared.sampling import unreadable
-from shared.sampling.profile import Absent
+from shared.sampling.profile import NoProfile
 from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
 from spark_jobs.engine import Engine
@@ -106,7 +106,7 @@ def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) 
     complete = {trend.date for trend in done.trends if trend.complete}
     for event, resource in options.profile:
         week = usual_week(done.totals, event, complete, options.shape.time_zone)
-        if isinstance(week, Absent):
+        if isinstance(week, NoProfile):
             print(f"warning: {resource} has no profile: {week.reason}", file=sys.stderr)
         write_profile(tables, resource, week)
 

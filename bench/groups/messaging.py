@@ -12,15 +12,15 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second
-from shared.adapters.service_bus.loading import DirectLoader
-from shared.messaging.model import Batch, BatchLimits, Cargo, Message, Order, Parcel
-from shared.messaging.packing import cargo_of, pack
+from shared.adapters.service_bus.encoder import encode_all
+from shared.adapters.service_bus.filling import fill_directly
+from shared.messaging.model import Batch, BatchLimits, EncodedMessage, Message, Order, SendRequest
+from shared.messaging.packing import build_request, pack
 
 LIMITS = BatchLimits(256 * 1024)
 BODY_BYTES = (100, 1024, 10_240)
 SEED = 7
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-LOADER = DirectLoader(lambda: NOW)
+NOW_MS = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp() * 1000)
 ADD_MESSAGE = "baseline: ServiceBusMessage and add_message, the same messages into batches as full"
 BOUND = "bytes of all messages over the limit, rounded up"
 FEWEST = "no division that keeps the order has fewer batches, as a property test shows"
@@ -40,9 +40,9 @@ def measure(repeats: int = 5, count: int = 4_000) -> Iterator[Measurement]:
     for body_bytes in BODY_BYTES:
         yield _filling(body_bytes, repeats, count)
     for name, shape in SHAPES.items():
-        cargo = _cargo(shape, 5 * count)
-        yield _number_of_batches(f"free_{name}", cargo, Order.FREE, "ratio ≤ 1.01")
-        yield _number_of_batches(f"kept_{name}", cargo, Order.KEPT, "", f"{BOUND}; {FEWEST}")
+        request = _request(shape, 5 * count)
+        yield _number_of_batches(f"free_{name}", request, Order.FREE, "ratio ≤ 1.01")
+        yield _number_of_batches(f"kept_{name}", request, Order.KEPT, "", f"{BOUND}; {FEWEST}")
 
 
 def _filling(body_bytes: int, repeats: int, count: int) -> Measurement:
@@ -67,11 +67,11 @@ def _direct(rows: Sequence[Row]) -> int:
         Message(body, message_id, content_type="application/json", application_properties=values)
         for body, message_id, values in rows
     ]
-    parcels = LOADER.prepare(messages)
-    chunks = pack(range(len(parcels)), cargo_of(parcels), LIMITS, Order.KEPT)
+    encoded = encode_all(messages, NOW_MS)
+    chunks = pack(range(len(encoded)), build_request(encoded), LIMITS, Order.KEPT)
     for chunk in chunks:
         batch = ServiceBusMessageBatch(LIMITS.batch_bytes)
-        LOADER.fill(batch, Batch([parcels[p] for p in chunk.positions], chunk.wire_bytes))
+        fill_directly(batch, Batch([encoded[p] for p in chunk.positions], chunk.wire_bytes))
     return len(chunks)
 
 
@@ -93,10 +93,10 @@ def _by_add_message(rows: Sequence[Row]) -> int:
 
 
 def _number_of_batches(
-    name: str, cargo: Cargo, order: Order, aim: str, note: str = BOUND
+    name: str, request: SendRequest, order: Order, aim: str, note: str = BOUND
 ) -> Measurement:
-    chunks = pack(range(len(cargo.parcels)), cargo, LIMITS, order)
-    bound = math.ceil(sum(cargo.sections) / LIMITS.batch_bytes)
+    chunks = pack(range(len(request.encoded)), request, LIMITS, order)
+    bound = math.ceil(sum(request.sections) / LIMITS.batch_bytes)
     return Measurement(f"messaging.batches_{name}", len(chunks), "batches", bound, aim, note)
 
 
@@ -105,6 +105,8 @@ def _rows(body_bytes: int, count: int) -> list[Row]:
     return [(body, f"m-{number:08d}", {"kind": "v", "number": number}) for number in range(count)]
 
 
-def _cargo(shape: Callable[[random.Random], int], count: int) -> Cargo:
+def _request(shape: Callable[[random.Random], int], count: int) -> SendRequest:
     randomly = random.Random(SEED)
-    return cargo_of([Parcel(Message(None, f"m{n}"), shape(randomly)) for n in range(count)])
+    return build_request(
+        [EncodedMessage(Message(None, f"m{n}"), shape(randomly)) for n in range(count)]
+    )

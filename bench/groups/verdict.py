@@ -38,7 +38,7 @@ class Tally:
     falls: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, happened: str, today: Day, history: Sequence[Day]) -> None:
-        self.called[happened].append(self.judge(today, history).finding in LOST)
+        self.called[happened].append(self.judge(today, history).kind in LOST)
         before = history[-7].value
         self.falls[happened].append(math.log(max(today.value, 0.5) / max(before, 0.5)))
 

@@ -24,7 +24,7 @@ from local.demo import night_telemetry
 from local.demo.night_telemetry import CONTAINER, DAY, HourFile
 from shared.adapters.spark.local import LocalSubmitter
 from shared.adapters.tables.runs import TableRunStore
-from shared.nightly import jobs
+from shared.nightly import runs
 from shared.nightly.model import Job, JobPhase, Run, RunState
 from shared.settings.connections import StorageConnection
 
@@ -107,7 +107,7 @@ class Night:
 
     async def _compute(self, submitter: LocalSubmitter, first: date, last: date) -> None:
         places = (self.settings["TrendsInput"], self.settings["TrendsOutput"])
-        source, output = (place.replace(jobs.DATASET, CONTAINER) for place in places)
+        source, output = (place.replace(runs.DATASET, CONTAINER) for place in places)
         dates = ("--from", str(first), "--to", str(last))
         arguments = ("--input", source, "--output", output, *dates, "--no-pictures")
         job = Job("history", arguments)
@@ -155,7 +155,7 @@ def planned(connection_string: str) -> Night:
     settings = {
         "TrendsSubmitter": "local",
         "TrendsEndpoint": str(FOLDER / "runs"),
-        "TrendsInput": f"{blobs}/{jobs.DATASET}",
+        "TrendsInput": f"{blobs}/{runs.DATASET}",
         "TrendsOutput": str((FOLDER / "results").absolute()),
         "TrendsArguments": "--json --tables AzureWebJobsStorage",
         "TrendsAttempts": "1",

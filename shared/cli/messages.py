@@ -14,11 +14,11 @@ import typer
 
 from shared import settings
 from shared.cli.command import Answer, Misused, command, say
+from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import LinkFailed, MessagingError, SendingStopped
 from shared.messaging.lines import read_messages
 from shared.messaging.model import Message, Order, Progress, Result
-from shared.messaging.send import BatchSender
-from shared.messaging.sending import RetryBudget
+from shared.messaging.send_state import RetryBudget
 
 commands = typer.Typer()
 ORDERS = {"kept": Order.KEPT, "per-key": Order.KEPT_PER_KEY, "free": Order.FREE}
@@ -78,7 +78,7 @@ def _sender(connection: str, queue: str, topic: str, tries: int, count: int) -> 
         queue or topic,
         lambda: datetime.now(UTC),  # noqa: TID251 - a command line is a shell
         topic=bool(topic),
-        patience=RetryBudget(failures_max=tries),
+        budget=RetryBudget(failures_max=tries),
         on_pause=lambda why, seconds: say(f"{why}; trying again in {seconds:g} s"),
     )
 

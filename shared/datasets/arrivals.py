@@ -18,15 +18,11 @@ from typing import Any
 
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import EPOCH, TIME_MAX
+from shared.sampling.blob_paths import hour_of
 from shared.values.untrusted import shown
 
 BLOB_CREATED = "Microsoft.Storage.BlobCreated"
 SUBJECT = re.compile(r"/blobServices/default/containers/([a-z0-9$-]{3,63})/blobs/(.+)")
-DATES = (
-    re.compile(r"(?:^|/)y=(\d{4})/m=(\d{2})/d=(\d{2})(?:/h=(\d{2}))?(?=/)"),
-    re.compile(r"(?:^|/)(\d{4})-(\d{2})-(\d{2})(?:/(\d{2}))?(?=/)"),
-)
-"""Where exports of telemetry file by: diagnostic settings, and Application Insights' own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +40,11 @@ class BlobArrived:
 
         Raises UnreadableMessage where that is no time, or one at which there was no telemetry.
         """
-        observed_at = self.time
-        for pattern in DATES:
-            if found := pattern.search(self.path):
-                year, month, day, hour = found.groups("0")
-                observed_at = _named_time(self.path, int(year), int(month), int(day), int(hour))
-                break
+        try:
+            observed_at = hour_of(self.path) or self.time
+        except ValueError as error:
+            path = shown(self.path)
+            raise UnreadableMessage(f"event: the path {path} names no date ({error})") from error
         if not EPOCH <= observed_at <= TIME_MAX:
             raise UnreadableMessage(
                 f"event: {shown(self.path)} is filed under {observed_at:%Y-%m-%d}"
@@ -73,11 +68,11 @@ def decode_arrival(body: str) -> BlobArrived:
     if not isinstance(fields.get("data"), dict):
         raise UnreadableMessage(f"event: data is {shown(fields.get('data'))}, an object is needed")
     subject = _string(fields, "subject")
-    found = SUBJECT.fullmatch(subject)
-    if not found:
+    match = SUBJECT.fullmatch(subject)
+    if not match:
         raise UnreadableMessage(f"event: subject {shown(subject)} names no blob in a container")
     time = _time(_string(fields, "time" if cloud_event else "eventTime"))
-    return BlobArrived(found[1], found[2], _string(fields, "id"), time)
+    return BlobArrived(match[1], match[2], _string(fields, "id"), time)
 
 
 def _object(body: str) -> Mapping[str, Any]:
@@ -124,10 +119,3 @@ def _time(text: str) -> datetime:
     except (ValueError, OverflowError):
         pass
     raise UnreadableMessage(f"event: time {shown(text)} is no ISO 8601 time with a zone")
-
-
-def _named_time(path: str, year: int, month: int, day: int, hour: int) -> datetime:
-    try:
-        return datetime(year, month, day, hour, tzinfo=UTC)
-    except ValueError as error:
-        raise UnreadableMessage(f"event: the path {shown(path)} names no date ({error})") from error

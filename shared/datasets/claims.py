@@ -57,7 +57,7 @@ def judge(claim: Claim, holder: str, lease: timedelta) -> ClaimDecision:
     return ClaimDecision.WAIT if claim.seen_at - claim.taken_at < lease else ClaimDecision.TAKE_OVER
 
 
-def put_off(claim: Claim, holder: str, lease: timedelta) -> Message:
+def postponed(claim: Claim, holder: str, lease: timedelta) -> Message:
     """The message that replaces ``holder``, due when the claim that ``holder`` has met expires.
 
     Its id says which message it replaces and because of which claim. However often that message is

@@ -10,7 +10,7 @@ from shared.datasets.periods import Period
 
 
 @dataclass(frozen=True, slots=True)
-class QueueFacts:
+class QueueDescription:
     """Settings of a queue, as the service tells them."""
 
     name: str
@@ -23,23 +23,23 @@ class QueueFacts:
 
 
 def problems(
-    processing: QueueFacts, working: QueueFacts, periods: Sequence[Period]
+    processing: QueueDescription, working: QueueDescription, periods: Sequence[Period]
 ) -> Sequence[str]:
     """What is wrong with the queue that takes messages in and the one that hands them out."""
-    found = _window_problems(processing, periods)
+    wrong = _window_problems(processing, periods)
     if processing.requires_session:
-        found.append(f"queue {processing.name}: with sessions it cannot forward; switch them off")
+        wrong.append(f"queue {processing.name}: with sessions it cannot forward; switch them off")
     if (processing.forward_to or "").lower() != working.name.lower():
         forwards = f"forwards to {processing.forward_to or 'nowhere'}"
-        found.append(f"queue {processing.name}: {forwards}, must forward to {working.name}")
+        wrong.append(f"queue {processing.name}: {forwards}, must forward to {working.name}")
     if not working.requires_session:
-        found.append(
+        wrong.append(
             f"queue {working.name}: without sessions a data set may be processed twice at once"
         )
-    return found
+    return wrong
 
 
-def _window_problems(queue: QueueFacts, periods: Sequence[Period]) -> list[str]:
+def _window_problems(queue: QueueDescription, periods: Sequence[Period]) -> list[str]:
     if queue.duplicate_window is None:
         return [f"queue {queue.name}: does not detect duplicates; it must be made anew to do so"]
     return [

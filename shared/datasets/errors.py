@@ -11,7 +11,7 @@ class UnreadableMessage(MessagingError):
     """A queue message that can never be processed; it belongs into the poison queue."""
 
 
-class FactsHidden(MessagingError):
+class ManageRightMissing(MessagingError):
     """Nobody may tell this program what the entity is like: it lacks the right to manage."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from shared.datasets.claims import Claim
-from shared.datasets.entities import QueueFacts
+from shared.datasets.entities import QueueDescription
 from shared.datasets.processing import DatasetWork
 
 
@@ -38,7 +38,7 @@ class Recompute(Protocol):
 class QueueReader(Protocol):
     """Reads what queues are like."""
 
-    async def facts(self, queue: str) -> QueueFacts:
+    async def facts(self, queue: str) -> QueueDescription:
         """Raises LinkFailed where there is no such queue, FactsHidden without the right to ask."""
         ...
 

@@ -59,14 +59,14 @@ def _message(line: str) -> Message:
     if unknown := set(fields) - {"body", *TEXTS, *OTHERS}:
         raise ValueError(f"unknown field {min(unknown)!r}")
     body = fields["body"]
-    told = {name: _text(name, fields[name]) for name in TEXTS if name in fields}
+    values = {name: _text(name, fields[name]) for name in TEXTS if name in fields}
     for name, (field, parse) in OTHERS.items():
         if name in fields:
-            told[field] = parse(fields[name])
+            values[field] = parse(fields[name])
     if not isinstance(body, str):
         body = json.dumps(body, separators=(",", ":"))
-        told.setdefault("content_type", JSON_TYPE)
-    return Message(body, **told)
+        values.setdefault("content_type", JSON_TYPE)
+    return Message(body, **values)
 
 
 def _text(name: str, value: object) -> Any:

@@ -56,7 +56,7 @@ class Message(NamedTuple):
         return self.session_id or self.partition_key
 
 
-class Parcel(NamedTuple):
+class EncodedMessage(NamedTuple):
     """A message ready to go: its bytes are ``head`` and ``tail`` together.
 
     Two parts, for a large body is then copied once only, into its batch. Both are empty where
@@ -109,10 +109,10 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Cargo:
-    """All that one call sends. ``sections`` and ``keys`` belong to the parcels, one by one."""
+class SendRequest:
+    """All that one call sends. ``sections`` and ``keys`` belong to the encoded, one by one."""
 
-    parcels: Sequence[Parcel]
+    encoded: Sequence[EncodedMessage]
     sections: Sequence[int]
     """Bytes of each message inside a batch."""
 
@@ -120,7 +120,7 @@ class Cargo:
 
     def names(self, positions: Sequence[int]) -> list[str]:
         """What people know the messages by: the position, and the id where there is one."""
-        ids = [self.parcels[position].message.message_id for position in positions]
+        ids = [self.encoded[position].message.message_id for position in positions]
         return [f"#{place} ({name})" for place, name in zip(positions, ids, strict=True)]
 
 
@@ -128,7 +128,7 @@ class Cargo:
 class Batch:
     """A chunk with its messages, as a link takes it."""
 
-    parcels: Sequence[Parcel]
+    encoded: Sequence[EncodedMessage]
     wire_bytes: int
 
 

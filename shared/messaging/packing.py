@@ -10,23 +10,23 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-from shared.messaging.model import BatchLimits, Cargo, Chunk, Order, Parcel
+from shared.messaging.model import BatchLimits, Chunk, EncodedMessage, Order, SendRequest
 from shared.messaging.wire_size import envelope_bytes, section_bytes
 
 
-def cargo_of(parcels: Sequence[Parcel]) -> Cargo:
-    sections = [section_bytes(parcel.size_bytes) for parcel in parcels]
-    keys = [parcel.message.session_id or parcel.message.partition_key for parcel in parcels]
-    return Cargo(parcels, sections, keys)
+def build_request(encoded: Sequence[EncodedMessage]) -> SendRequest:
+    sections = [section_bytes(item.size_bytes) for item in encoded]
+    keys = [item.message.batch_key for item in encoded]
+    return SendRequest(encoded, sections, keys)
 
 
-def too_large(positions: Iterable[int], cargo: Cargo, limits: BatchLimits) -> list[int]:
+def too_large(positions: Iterable[int], request: SendRequest, limits: BatchLimits) -> list[int]:
     """Those that are larger than the link takes, be they alone in a batch."""
     suspicious = limits.link_bytes - ENVELOPE_BYTES_MAX
     return [
         position
         for position in positions
-        if cargo.sections[position] > suspicious and _alone(position, cargo) > limits.link_bytes
+        if request.sections[position] > suspicious and _alone(position, request) > limits.link_bytes
     ]
 
 
@@ -34,50 +34,52 @@ ENVELOPE_BYTES_MAX = 3 * (5 + 4 * 128) + 2 * 12 + 11 + 21
 """Three ids of 128 characters, each of at most four bytes, and what stands around them."""
 
 
-def pack(positions: Sequence[int], cargo: Cargo, limits: BatchLimits, order: Order) -> list[Chunk]:
+def pack(
+    positions: Sequence[int], request: SendRequest, limits: BatchLimits, order: Order
+) -> list[Chunk]:
     """Divide the messages at these positions into batches within the limits.
 
     A batch holds messages of one session or partition key. A message beyond them travels alone.
     """
     if order is Order.KEPT:
-        return _next_fit(positions, cargo, limits)
+        return _next_fit(positions, request, limits)
     method = _next_fit if order is Order.KEPT_PER_KEY else _first_fit_decreasing
     groups: dict[str | None, list[int]] = {}
     for position in positions:
-        groups.setdefault(cargo.keys[position], []).append(position)
-    return [chunk for group in groups.values() for chunk in method(group, cargo, limits)]
+        groups.setdefault(request.keys[position], []).append(position)
+    return [chunk for group in groups.values() for chunk in method(group, request, limits)]
 
 
-def _next_fit(positions: Sequence[int], cargo: Cargo, limits: BatchLimits) -> list[Chunk]:
-    sections, keys = cargo.sections, cargo.keys
+def _next_fit(positions: Sequence[int], request: SendRequest, limits: BatchLimits) -> list[Chunk]:
+    sections, keys = request.sections, request.keys
     chunks: list[Chunk] = []
     start, end, room, key = 0, 0, -1, None
     for at, position in enumerate(positions):
         size = sections[position] + limits.extra_bytes
         if size > room or at == end or keys[position] != key:
             if at:
-                chunks.append(_chunk(positions[start:at], cargo))
+                chunks.append(_chunk(positions[start:at], request))
             start, end, key = at, at + limits.batch_messages, keys[position]
-            room = limits.batch_bytes - _envelope(position, cargo)
+            room = limits.batch_bytes - _envelope(position, request)
         room -= size
     if positions:
-        chunks.append(_chunk(positions[start:], cargo))
+        chunks.append(_chunk(positions[start:], request))
     return chunks
 
 
 def _first_fit_decreasing(
-    positions: Sequence[int], cargo: Cargo, limits: BatchLimits
+    positions: Sequence[int], request: SendRequest, limits: BatchLimits
 ) -> list[Chunk]:
     """Batch after batch takes the largest message that still fits: the same, without a search."""
     by_size: dict[int, list[int]] = {}
     for position in reversed(positions):
-        by_size.setdefault(cargo.sections[position] + limits.extra_bytes, []).append(position)
+        by_size.setdefault(request.sections[position] + limits.extra_bytes, []).append(position)
     sizes = sorted(by_size)
-    room = limits.batch_bytes - max((_envelope(p, cargo) for p in positions), default=0)
+    room = limits.batch_bytes - max((_envelope(p, request) for p in positions), default=0)
     chunks = []
     while sizes:
         chosen = _fill(room, limits.batch_messages, sizes, by_size)
-        chunks.append(_chunk(sorted(chosen), cargo))
+        chunks.append(_chunk(sorted(chosen), request))
     return chunks
 
 
@@ -100,14 +102,14 @@ def _fill(room: int, count_max: int, sizes: list[int], by_size: dict[int, list[i
     return chosen
 
 
-def _chunk(positions: Sequence[int], cargo: Cargo) -> Chunk:
-    sections = sum([cargo.sections[position] for position in positions])
-    return Chunk(positions, sections + _envelope(positions[0], cargo))
+def _chunk(positions: Sequence[int], request: SendRequest) -> Chunk:
+    sections = sum([request.sections[position] for position in positions])
+    return Chunk(positions, sections + _envelope(positions[0], request))
 
 
-def _alone(position: int, cargo: Cargo) -> int:
-    return cargo.sections[position] + _envelope(position, cargo)
+def _alone(position: int, request: SendRequest) -> int:
+    return request.sections[position] + _envelope(position, request)
 
 
-def _envelope(position: int, cargo: Cargo) -> int:
-    return envelope_bytes(cargo.parcels[position].message)
+def _envelope(position: int, request: SendRequest) -> int:
+    return envelope_bytes(request.encoded[position].message)

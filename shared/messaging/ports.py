@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from shared.messaging.model import Batch, Message, Order, Parcel, Result
-from shared.messaging.sending import Outcome
+from shared.messaging.model import Batch, EncodedMessage, Message, Order, Result
+from shared.messaging.send_state import Outcome
 
 
 class BatchLink(Protocol):
     """A way to one queue or topic."""
 
-    def prepare(self, messages: Sequence[Message]) -> list[Parcel]:
+    def prepare(self, messages: Sequence[Message]) -> list[EncodedMessage]:
         """Encode each message once, or at least weigh it. Raises UnsendableMessage."""
         ...
 

@@ -125,7 +125,7 @@ class RunPolicy:
     submit_delay: timedelta = timedelta(minutes=1)
     """After a submission without an answer; doubles, up to an hour."""
 
-    submits_until_told: int = 3
+    submits_until_notified: int = 3
 
 
 @dataclass(frozen=True, slots=True)

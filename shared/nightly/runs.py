@@ -6,30 +6,41 @@ end is final, and a row can be inserted once: so no two runs of a date are open 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import uuid
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import Enum
 
-from shared.nightly.model import DateRuns, Demand, JobPhase, JobStatus, Run, RunPolicy, RunState
+from shared.nightly.model import (
+    DateRuns,
+    Demand,
+    Job,
+    JobPhase,
+    JobStatus,
+    Run,
+    RunPolicy,
+    RunState,
+)
 
 ERROR_LENGTH_MAX = 2000
 SUBMIT_DELAY_MAX = timedelta(hours=1)
 DOUBLINGS_MAX = 20
+DATASET = "{dataset}"
 
 
-class Do(Enum):
+class RunAction(Enum):
     NOTHING = "nothing"
     START = "start"
     SUBMIT_AGAIN = "submit again"
-    LOOK = "look"
+    CHECK = "check"
 
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
     """What to do about a date, and why. ``attempt`` counts where a run is to start."""
 
-    do: Do
+    action: RunAction
     reason: str
     attempt: int = 0
 
@@ -48,31 +59,35 @@ def next_step(day: DateRuns, open_runs: int, now: datetime, policy: RunPolicy) -
     if latest and not latest.state.ended:
         return _of_open(latest, now)
     if demand is None:
-        return RunStep(Do.NOTHING, "nobody asks for it")
+        return RunStep(RunAction.NOTHING, "nobody asks for it")
     attempt = 1
     if latest and latest.data_until >= demand.data_until:
         if latest.state is RunState.SUCCEEDED:
             return RunStep(
-                Do.NOTHING, f"run {latest.number} had all data until {latest.data_until}"
+                RunAction.NOTHING, f"run {latest.number} had all data until {latest.data_until}"
             )
         attempt = latest.attempt + 1
         if attempt > policy.attempts:
-            return RunStep(Do.NOTHING, f"given up after {latest.attempt} attempts")
+            return RunStep(RunAction.NOTHING, f"given up after {latest.attempt} attempts")
     if latest and latest.retry_at and now < latest.retry_at:
         return RunStep(
-            Do.NOTHING, f"run {latest.number} {latest.state}; again at {latest.retry_at}"
+            RunAction.NOTHING, f"run {latest.number} {latest.state}; again at {latest.retry_at}"
         )
     if open_runs >= policy.parallel:
-        return RunStep(Do.NOTHING, f"{open_runs} other run(s) first")
-    return RunStep(Do.START, demand.reason, attempt)
+        return RunStep(RunAction.NOTHING, f"{open_runs} other run(s) first")
+    return RunStep(RunAction.START, demand.reason, attempt)
 
 
 def _of_open(run: Run, now: datetime) -> RunStep:
     if run.state is not RunState.SUBMITTING:
-        return RunStep(Do.LOOK, f"run {run.number} is {run.state}")
+        return RunStep(RunAction.CHECK, f"run {run.number} is {run.state}")
     if run.lease_until and now < run.lease_until:
-        return RunStep(Do.NOTHING, f"run {run.number} is being submitted until {run.lease_until}")
-    return RunStep(Do.SUBMIT_AGAIN, f"nobody answered for the submission of run {run.number}")
+        return RunStep(
+            RunAction.NOTHING, f"run {run.number} is being submitted until {run.lease_until}"
+        )
+    return RunStep(
+        RunAction.SUBMIT_AGAIN, f"nobody answered for the submission of run {run.number}"
+    )
 
 
 def started(
@@ -127,7 +142,7 @@ def unanswered(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
         lease_until=now + delay,
         changed_at=now,
         error=_shortened(error),
-        untold=run.submits == policy.submits_until_told,
+        untold=run.submits == policy.submits_until_notified,
     )
 
 
@@ -211,3 +226,27 @@ def _doubled(delay: timedelta, times: int) -> timedelta:
 def _shortened(text: str) -> str:
     """The end of a text, where errors stand."""
     return text if len(text) <= ERROR_LENGTH_MAX else f"…{text[1 - ERROR_LENGTH_MAX :]}"
+
+
+def job(run: Run, source: str, output: str, arguments: Sequence[str]) -> Job:
+    """The run as arguments of the job.
+
+    ``source`` and ``output`` may have ``{dataset}`` in them, for the data set's name.
+    """
+    return Job(
+        run.token,
+        (
+            "--input",
+            source.replace(DATASET, run.dataset),
+            "--output",
+            output.replace(DATASET, run.dataset),
+            "--date",
+            str(run.date),
+            *arguments,
+        ),
+    )
+
+
+def new_token(day: date, number: int) -> str:
+    """A name that tells a person which run it is, and that was never used before."""
+    return f"event-trends-{day}-{number}-{uuid.uuid4().hex[:12]}"

@@ -1,30 +1,31 @@
-"""Look everywhere, tell what is new, remember it: at least once, each time under the same id."""
+"""Read every source, send what is due, record it: at least once, always under the same id."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from shared.notifications.ports import (
-    Forgotten,
-    Look,
+    NotificationConflict,
     NotificationHistory,
     NotificationStore,
     Notifier,
     Observed,
     Source,
+    SourceProgress,
 )
-from shared.notifications.telling import (
+from shared.notifications.selection import (
     Key,
+    Notification,
     NotificationIntervals,
-    Telling,
-    looks_from,
-    settled_until,
-    tell_conditions,
-    tell_ended,
-    tell_events,
+    due_conditions,
+    due_endings,
+    due_events,
+    handled_until,
+    read_from,
 )
 
 log = logging.getLogger(__name__)
@@ -34,60 +35,60 @@ SENDING_SECONDS_MAX = 120
 
 async def run(
     sources: Mapping[str, Source],
-    memories: NotificationStore,
+    store: NotificationStore,
     notifier: Notifier,
-    patience: NotificationIntervals,
+    intervals: NotificationIntervals,
 ) -> int:
-    """How many news were sent. A place that cannot be looked at hides no other.
+    """How many notifications were sent. A source that cannot be read hides no other.
 
-    Each place is looked through from where the last look has left off.
+    Each source is read from where it was left off.
     """
-    known = await memories.read()
-    now, looks = known.read_at, known.looks
-    found: dict[str, Observed] = {}
+    history = await store.read()
+    now = history.read_at
+    observed: dict[str, Observed] = {}
     for name, source in sources.items():
-        since = looks_from(looks[name].until if name in looks else None, now, patience)
-        if (observed := await _looked(name, source, since, now)) is not None:
-            found[name] = observed
-    tellings = _tellings(
-        list(found.values()), known, patience, all_asked=len(found) == len(sources)
-    )
-    told = await _all_sent(tellings, memories, notifier)
-    for name, observed in found.items():
-        until = settled_until(observed.events, known.memories, told, now)
-        await _left_off(name, Look(until, looks[name].version if name in looks else None), memories)
-    return len(told)
+        progress = history.progress.get(name)
+        since = read_from(progress.until if progress else None, now, intervals)
+        if (found := await _read(name, source, since, now)) is not None:
+            observed[name] = found
+    due = _due(list(observed.values()), history, intervals, all_read=len(observed) == len(sources))
+    sent = await _all_sent(due, store, notifier)
+    for name, found in observed.items():
+        until = handled_until(found.events, history.records, sent, now)
+        progress = replace(history.progress.get(name, SourceProgress(until)), until=until)
+        await _save_progress(name, progress, store)
+    return len(sent)
 
 
-def _tellings(
-    found: Sequence[Observed],
-    known: NotificationHistory,
-    patience: NotificationIntervals,
+def _due(
+    observed: Sequence[Observed],
+    history: NotificationHistory,
+    intervals: NotificationIntervals,
     *,
-    all_asked: bool,
-) -> list[Telling]:
-    now, memories = known.read_at, known.memories
-    events = [news for each in found for news in each.events]
-    lasting = [news for each in found for news in each.conditions]
-    tellings = tell_events(events, memories, now, patience)
-    tellings += tell_conditions(lasting, memories, now, patience)
-    if all_asked:  # what lasts is over only where everybody could be asked
-        unasked = [name for each in found for name in each.unasked]
-        tellings += tell_ended(lasting, memories, now, patience, unasked)
-    return tellings
+    all_read: bool,
+) -> list[Notification]:
+    now, records = history.read_at, history.records
+    events = [news for each in observed for news in each.events]
+    lasting = [news for each in observed for news in each.conditions]
+    due = due_events(events, records, now, intervals)
+    due += due_conditions(lasting, records, now, intervals)
+    if all_read:  # a condition is over only where every source could be read
+        unasked = [name for each in observed for name in each.unasked]
+        due += due_endings(lasting, records, now, intervals, unasked)
+    return due
 
 
-async def _left_off(source: str, look: Look, memories: NotificationStore) -> None:
-    """What is not remembered is looked through again: told it is once all the same."""
+async def _save_progress(source: str, progress: SourceProgress, store: NotificationStore) -> None:
+    """Where this fails the source is read again, and nothing is sent twice."""
     try:
-        await memories.looked(source, look)
-    except Forgotten:
+        await store.save_progress(source, progress)
+    except NotificationConflict:
         log.info("[looked_twice] %s: another instance looked at it too", source)
     except Exception as error:
         log.warning("[look_not_remembered] %s: %s: %s", source, type(error).__name__, error)
 
 
-async def _looked(name: str, source: Source, since: datetime, now: datetime) -> Observed | None:
+async def _read(name: str, source: Source, since: datetime, now: datetime) -> Observed | None:
     try:
         return await source(since, now)
     except Exception as error:
@@ -96,31 +97,31 @@ async def _looked(name: str, source: Source, since: datetime, now: datetime) -> 
 
 
 async def _all_sent(
-    tellings: Iterable[Telling], memories: NotificationStore, notifier: Notifier
+    notifications: Iterable[Notification], store: NotificationStore, notifier: Notifier
 ) -> set[Key]:
-    """The keys of what was sent. Where nobody answers in time the rest waits for the next look:
+    """The keys of what was sent. Where nobody answers in time the rest waits for the next run:
     the host ends, and starts anew, what takes too long, and everything else with it."""
     sent: set[Key] = set()
     try:
         async with asyncio.timeout(SENDING_SECONDS_MAX):
-            for telling in tellings:
-                if await _sent(telling, memories, notifier):
-                    sent.add(telling.key)
+            for notification in notifications:
+                if await _sent(notification, store, notifier):
+                    sent.add(notification.key)
     except TimeoutError:
         log.warning("[notifications_wait] not sent within %s s", SENDING_SECONDS_MAX)
     return sent
 
 
-async def _sent(telling: Telling, memories: NotificationStore, notifier: Notifier) -> bool:
-    """Sent first, remembered then: who dies in between sends the same news again."""
+async def _sent(notification: Notification, store: NotificationStore, notifier: Notifier) -> bool:
+    """Sent first, saved then: who dies in between sends the same news again."""
     try:
-        await notifier.tell(telling.news)
-        await memories.remember(telling)
-    except Forgotten:
-        log.info("[notified_twice] %s: somebody else told of it too", telling.news.subject)
-    except Exception as error:  # one that cannot be told or remembered holds up no other
-        subject, what = telling.news.subject, type(error).__name__
+        await notifier.tell(notification.news)
+        await store.save(notification)
+    except NotificationConflict:
+        log.info("[notified_twice] %s: somebody else told of it too", notification.news.subject)
+    except Exception as error:  # one that fails holds up no other
+        subject, what = notification.news.subject, type(error).__name__
         log.warning("[notification_failed] %s: %s: %s", subject, what, error)
         return False
-    log.info("[notified] %s: %s", telling.news.subject, telling.news.headline)
+    log.info("[notified] %s: %s", notification.news.subject, notification.news.headline)
     return True

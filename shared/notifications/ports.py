@@ -1,4 +1,4 @@
-"""What telling people needs from the outside, and no more."""
+"""What notifying people needs from the outside, and no more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from shared.notifications.news import News
-from shared.notifications.telling import Key, NotificationRecord, Telling
+from shared.notifications.selection import Key, Notification, NotificationRecord
 
 
 class NotSent(Exception):
@@ -17,8 +17,8 @@ class NotSent(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Up to when everything of one source was told or needs no telling; ``version`` is the mark
+class SourceProgress:
+    """Up to when everything that one source had was sent or is not to be; ``version`` is the mark
     of its row."""
 
     until: datetime
@@ -27,35 +27,38 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class NotificationHistory:
-    """What was told of every kind and subject, and how far each source was looked through, at the
-    store's time."""
+    """What was sent of every kind and subject, and how far each source was read, at the store's
+    time."""
 
-    memories: Mapping[Key, NotificationRecord]
+    records: Mapping[Key, NotificationRecord]
     read_at: datetime
-    looks: Mapping[str, Look] = field(default_factory=lambda: MappingProxyType({}))
+    progress: Mapping[str, SourceProgress] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class NotificationStore(Protocol):
-    """Remembers what was told."""
+    """Remembers what was sent."""
 
     async def read(self) -> NotificationHistory: ...
 
-    async def remember(self, telling: Telling) -> None:
-        """Write the memory over the version that was read. Raises Forgotten where it is another."""
+    async def save(self, notification: Notification) -> None:
+        """Write the record over the version that was read.
+
+        Raises NotificationConflict where it is another.
+        """
         ...
 
-    async def looked(self, source: str, look: Look) -> None:
-        """Write how far a source was looked through, over the version that was read.
+    async def save_progress(self, source: str, progress: SourceProgress) -> None:
+        """Write how far a source was read, over the version that was read.
 
-        Raises Forgotten where it is another.
+        Raises NotificationConflict where it is another.
         """
         ...
 
     async def close(self) -> None: ...
 
 
-class Forgotten(Exception):
-    """Somebody else told of it meanwhile."""
+class NotificationConflict(Exception):
+    """Somebody else has sent it meanwhile."""
 
 
 class Notifier(Protocol):

@@ -62,13 +62,13 @@ def _key(line: f.Fields, payload: str, item: f.Fields, context: f.Fields) -> str
 
 def _measurements(item: f.Fields, custom: f.Fields) -> dict[str, float]:
     """Custom ones are plain numbers or objects with a value; durations are told in ms."""
-    found = {}
+    measurements = {}
     for name, metric in _joined(custom, "metrics").items():
         value = metric.get("value") if isinstance(metric, dict) else metric
         if value is not None:
-            found[name] = f.as_number(value, f"context.custom.metrics.{name}")
+            measurements[name] = f.as_number(value, f"context.custom.metrics.{name}")
     ticks = f.number(f.mapping(item, "durationMetric"), "value")
-    return found if ticks is None else {"DurationMs": ticks / TICKS_PER_MS, **found}
+    return measurements if ticks is None else {"DurationMs": ticks / TICKS_PER_MS, **measurements}
 
 
 def _joined(custom: f.Fields, name: str) -> dict[str, Any]:

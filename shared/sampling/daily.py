@@ -6,14 +6,14 @@ from datetime import date
 from typing import Literal
 
 from shared.sampling.comparison import Day
-from shared.sampling.estimates import Figures
+from shared.sampling.estimates import EventEstimates
 
 DOUBTFUL_MAX = 0.05
 """A larger share of records with doubtful weights makes the whole day doubtful."""
 
 
 def day_of(
-    figures: Figures,
+    figures: EventEstimates,
     day: date,
     of: Literal["count", "total"] = "count",
     control: float | None = None,

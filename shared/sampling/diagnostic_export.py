@@ -90,6 +90,6 @@ def _name(kind: RecordKind, line: f.Fields, properties: f.Fields) -> str:
 
 
 def _measurements(line: f.Fields) -> dict[str, float]:
-    found = f.numbers(f.mapping(line, "Measurements"), "Measurements")
+    measurements = f.numbers(f.mapping(line, "Measurements"), "Measurements")
     duration_ms = f.number(line, "DurationMs")
-    return found if duration_ms is None else {"DurationMs": duration_ms, **found}
+    return measurements if duration_ms is None else {"DurationMs": duration_ms, **measurements}

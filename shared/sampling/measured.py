@@ -16,8 +16,8 @@ from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.comparison import Day, Test, Tests, compare
 from shared.sampling.verdict import (
     Evidence,
-    Finding,
     Verdict,
+    VerdictKind,
     evidence_of,
     fell_alone,
     nothing_seen,
@@ -30,10 +30,10 @@ COUNT, SUM, BOTH = "count", "sum", "count and sum"
 
 
 @dataclass(frozen=True, slots=True)
-class Joint:
+class CombinedVerdict:
     """The finding of a day, and which figure it is about: the count, the sum, or both."""
 
-    finding: Finding
+    kind: VerdictKind
     figure: str
     reason: str
     evidence: Evidence
@@ -51,59 +51,62 @@ def judge_measured(
     before = [d for d in history if since <= d.day < today.day and not d.excluded]
     if any(d.value < 0 for d in (*before, today)):
         reason = "it is negative on some days, so a share of it means nothing"
-        return Verdict(today.day, Finding.UNCERTAIN, reason)
+        return Verdict(today.day, VerdictKind.UNCERTAIN, reason)
     tests = compare(today, before, lasting)
     finding, reason = _find(tests, before)
     return Verdict(today.day, finding, reason, evidence_of(today, tests, None))
 
 
-def _find(tests: Tests, before: Sequence[Day]) -> tuple[Finding, str]:
+def _find(tests: Tests, before: Sequence[Day]) -> tuple[VerdictKind, str]:
     by_value, ratio = tests.by_value, tests.by_control
     if by_value is None or ratio is None:
-        return Finding.UNCERTAIN, why_unknown(before)
+        return VerdictKind.UNCERTAIN, why_unknown(before)
     expected = f"{ratio.share:.0%} of what the count lets expect"
     if ratio.low and rose_alone(by_value, tests.of_control):
-        return Finding.UNCERTAIN, f"{expected}, as the count rose and the sum did not"
+        return VerdictKind.UNCERTAIN, f"{expected}, as the count rose and the sum did not"
     if ratio.low or fell_alone(by_value, ratio, tests.of_control):
         return _fallen(ratio, expected)
     if ratio.high and by_value.high:
-        return Finding.MEASUREMENT_CHANGED, expected
+        return VerdictKind.MEASUREMENT_CHANGED, expected
     if ratio.high:
-        return Finding.UNCERTAIN, f"{expected}, as the count fell and the sum did not"
-    found, reason = nothing_seen(ratio)
-    return found, expected if found is Finding.NORMAL else reason
+        return VerdictKind.UNCERTAIN, f"{expected}, as the count fell and the sum did not"
+    kind, reason = nothing_seen(ratio)
+    return kind, expected if kind is VerdictKind.NORMAL else reason
 
 
-def _fallen(ratio: Test, expected: str) -> tuple[Finding, str]:
+def _fallen(ratio: Test, expected: str) -> tuple[VerdictKind, str]:
     if too_few_records(ratio):
-        return Finding.UNCERTAIN, f"{expected}; there are too few records to tell"
-    return Finding.MEASUREMENT_LOST, f"{expected}: values are missing, or have become smaller"
+        return VerdictKind.UNCERTAIN, f"{expected}; there are too few records to tell"
+    return VerdictKind.MEASUREMENT_LOST, f"{expected}: values are missing, or have become smaller"
 
 
-def together(count: Verdict, measured: Verdict | None, measurement: str) -> Joint:
+def combined(count: Verdict, measured: Verdict | None, measurement: str) -> CombinedVerdict:
     """One finding of both verdicts; ``measured`` is None where nothing was ever measured.
 
     Lost events come first, then lost values, then whatever else moved.
     """
     if measured is None:
-        return Joint(count.finding, COUNT, count.reason, count.evidence)
+        return CombinedVerdict(count.kind, COUNT, count.reason, count.evidence)
     reason = (
         f"count and sum of {measurement}: {count.reason}"
         if count.reason == measured.reason
         else f"count: {count.reason}; sum of {measurement}: {measured.reason}"
     )
-    finding, figure = _leading(count.finding, measured.finding)
-    return Joint(finding, figure, reason, {**count.evidence, **_named(measured.evidence)})
+    finding, figure = _leading(count.kind, measured.kind)
+    return CombinedVerdict(finding, figure, reason, {**count.evidence, **_named(measured.evidence)})
 
 
-def _leading(count: Finding, measured: Finding) -> tuple[Finding, str]:
-    if count is Finding.EVENTS_LOST:
-        return count, BOTH if measured in (Finding.NORMAL, Finding.MEASUREMENT_LOST) else COUNT
-    if measured is Finding.MEASUREMENT_LOST:
+def _leading(count: VerdictKind, measured: VerdictKind) -> tuple[VerdictKind, str]:
+    if count is VerdictKind.EVENTS_LOST:
+        return count, BOTH if measured in (
+            VerdictKind.NORMAL,
+            VerdictKind.MEASUREMENT_LOST,
+        ) else COUNT
+    if measured is VerdictKind.MEASUREMENT_LOST:
         return measured, SUM
-    if measured is Finding.MEASUREMENT_CHANGED and count is not Finding.TRAFFIC_CHANGED:
+    if measured is VerdictKind.MEASUREMENT_CHANGED and count is not VerdictKind.TRAFFIC_CHANGED:
         return measured, SUM
-    fits = measured is Finding.NORMAL and count is not Finding.UNCERTAIN
+    fits = measured is VerdictKind.NORMAL and count is not VerdictKind.UNCERTAIN
     return count, BOTH if fits or measured is count else COUNT
 
 

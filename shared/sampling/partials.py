@@ -29,7 +29,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Lone:
+class SingleRecords:
     """Variances of sampled records that belong to no operation: each was kept by itself."""
 
     count_variance: float = 0
@@ -38,8 +38,8 @@ class Lone:
     """Of each record's share, squared: these tell how many shares the variance rests on."""
     sum_variance_squares: float = 0
 
-    def merge(self, other: Lone) -> Lone:
-        return Lone(
+    def merge(self, other: SingleRecords) -> SingleRecords:
+        return SingleRecords(
             self.count_variance + other.count_variance,
             self.sum_variance + other.sum_variance,
             self.count_variance_squares + other.count_variance_squares,
@@ -64,7 +64,7 @@ class Partial:
     """Σ k(k - 1): of the adjusted count, were each record sampled by itself."""
     sum_variance: float = 0
     """Σ k(k - 1)x²: of the adjusted sum, were each record sampled by itself."""
-    lone: Lone = Lone()
+    single: SingleRecords = SingleRecords()
     operations: Mapping[str, Operation] = field(default_factory=lambda: NO_OPERATIONS)
     """The sampled ones only: a weight of 1 adds no variance, alone or beside others."""
 
@@ -79,7 +79,7 @@ class Partial:
             self.adjusted_sum + other.adjusted_sum,
             self.count_variance + other.count_variance,
             self.sum_variance + other.sum_variance,
-            self.lone.merge(other.lone),
+            self.single.merge(other.single),
             _merged(self.operations, other.operations),
         )
 
@@ -93,7 +93,7 @@ def partial_of(items: Iterable[Item]) -> Partial:
     """One pass over the items."""
     records = doubtful = 0
     raw = weights = squares = heaviest = adjusted = by_count = by_sum = 0.0
-    lone = Lone()
+    single = SingleRecords()
     operations: dict[str, Operation] = {}
     for item in items:
         k, x = item.weight.value, item.value or 0.0
@@ -109,20 +109,20 @@ def partial_of(items: Iterable[Item]) -> Partial:
         if k <= 1:
             continue
         if not item.operation_id:
-            lone = lone.merge(_lone(k, x))
+            single = single.merge(_single(k, x))
             continue
         operation = Operation((Level(k, 1, x),))
         known = operations.get(item.operation_id)
         operations[item.operation_id] = operation if known is None else known.merge(operation)
     return Partial(
         records, doubtful, raw, weights, squares, heaviest, adjusted, by_count, by_sum,
-        lone, operations,
+        single, operations,
     )  # fmt: skip
 
 
-def _lone(k: float, x: float) -> Lone:
+def _single(k: float, x: float) -> SingleRecords:
     count, total = k * (k - 1), k * (k - 1) * x * x
-    return Lone(count, total, count * count, total * total)
+    return SingleRecords(count, total, count * count, total * total)
 
 
 def _merged(a: Mapping[str, Operation], b: Mapping[str, Operation]) -> Mapping[str, Operation]:

@@ -6,11 +6,13 @@ time, so a profile in UTC would be an hour off for half of the year.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from statistics import mean, median
+from typing import Any
 from zoneinfo import ZoneInfo
 
 HOURS = 168
@@ -24,10 +26,13 @@ QUARTER = timedelta(minutes=15)
 QUARTERS_MIN = 2
 LIKE_DAYS = (range(0, 5), range(5, 7))
 
-Cell = tuple[float, "How"]
+ROW_KEY = "profile"
+DIGITS = 6
+
+Cell = tuple[float, "HourMethod"]
 
 
-class How(StrEnum):
+class HourMethod(StrEnum):
     """How an hour's value was found."""
 
     MEDIAN = "median over weeks"
@@ -39,7 +44,7 @@ class How(StrEnum):
     UNKNOWN = "no week is known: missing"
 
 
-CERTAIN = frozenset({How.MEDIAN, How.MEAN})
+CERTAIN = frozenset({HourMethod.MEDIAN, HourMethod.MEAN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +69,18 @@ class UsualWeek:
 
     items_per_minute: tuple[float | None, ...]
     time_zone: str
-    how: tuple[How, ...]
+    methods: tuple[HourMethod, ...]
     weeks: tuple[int, ...]
     """How many weeks support each hour."""
 
     @property
-    def uncertain(self) -> Mapping[int, How]:
+    def uncertain(self) -> Mapping[int, HourMethod]:
         """The hours of the week that are missing, were filled in or differ much between weeks."""
-        return {hour: how for hour, how in enumerate(self.how) if how not in CERTAIN}
+        return {hour: how for hour, how in enumerate(self.methods) if how not in CERTAIN}
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class NoProfile:
     """There is no profile, and why."""
 
     time_zone: str
@@ -84,7 +89,7 @@ class Absent:
 
 def week_profile(
     counts: Iterable[HourCount], until: datetime, time_zone: str = "UTC", weeks: int = WEEKS
-) -> UsualWeek | Absent:
+) -> UsualWeek | NoProfile:
     """The profile of the weeks before ``until``; absent where half of the hours are not known.
 
     Raises ZoneInfoNotFoundError for a time zone that this machine does not know.
@@ -96,13 +101,13 @@ def week_profile(
     supported = tuple([len({found.day for found in samples.get(h, ())}) for h in range(HOURS)])
     known = {hour: _cell(found) for hour, found in samples.items() if supported[hour] >= WEEKS_MIN}
     if len(known) < HOURS_MIN:
-        return Absent(
+        return NoProfile(
             time_zone,
             f"{len(known)} of the week's {HOURS} hours are known from {WEEKS_MIN} weeks or more,"
             f" and a profile needs {HOURS_MIN}",
         )
     cells = [
-        (known.get(hour) or _filled(known, hour)) if supported[hour] else (None, How.UNKNOWN)
+        (known.get(hour) or _filled(known, hour)) if supported[hour] else (None, HourMethod.UNKNOWN)
         for hour in range(HOURS)
     ]
     values, how = zip(*cells, strict=True)
@@ -145,10 +150,10 @@ def _samples(counts: Sequence[HourCount], zone: ZoneInfo) -> dict[int, list[_Loc
 def _cell(found: Sequence[_LocalHour]) -> Cell:
     rates = [hour.items_per_minute for hour in found]
     if mean([hour.records for hour in found]) < RECORDS_MIN:
-        return mean(rates), How.MEAN
+        return mean(rates), HourMethod.MEAN
     middle = median(rates)
     deviation = median([abs(rate - middle) for rate in rates])
-    return middle, How.UNEVEN if deviation > UNEVEN * middle else How.MEDIAN
+    return middle, HourMethod.UNEVEN if deviation > UNEVEN * middle else HourMethod.MEDIAN
 
 
 def _filled(known: Mapping[int, Cell], hour: int) -> Cell:
@@ -156,11 +161,11 @@ def _filled(known: Mapping[int, Cell], hour: int) -> Cell:
     from the hours around."""
     weekday, hour_of_day = divmod(hour, 24)
     like = next(days for days in LIKE_DAYS if weekday in days)
-    for how, days in ((How.LIKE_DAYS, like), (How.ANY_DAY, range(7))):
+    for how, days in ((HourMethod.LIKE_DAYS, like), (HourMethod.ANY_DAY, range(7))):
         same = [known[day * 24 + hour_of_day][0] for day in days if day * 24 + hour_of_day in known]
         if same:
             return median(same), how
-    return _between(known, hour), How.BETWEEN
+    return _between(known, hour), HourMethod.BETWEEN
 
 
 def _between(known: Mapping[int, Cell], hour: int) -> float:
@@ -173,3 +178,22 @@ def _between(known: Mapping[int, Cell], hour: int) -> float:
     ahead = nearest(lambda distance: hour + distance)
     before, after = known[(hour - back) % HOURS][0], known[(hour + ahead) % HOURS][0]
     return (before * ahead + after * back) / (back + ahead)
+
+
+def profile_row(resource_name: str, profile: UsualWeek | NoProfile) -> dict[str, Any]:
+    """What the scaling rules read as a floor: one row of the table of scaling state.
+
+    A missing hour is null.
+    """
+    row = {"PartitionKey": resource_name, "RowKey": ROW_KEY, "time_zone": profile.time_zone}
+    if isinstance(profile, NoProfile):
+        return {**row, "absent": profile.reason}
+    items = [
+        None if value is None else float(f"{value:.{DIGITS}g}")
+        for value in profile.items_per_minute
+    ]
+    return {
+        **row,
+        "items_per_minute_0": json.dumps(items),
+        "weeks": json.dumps(profile.weeks),
+    }

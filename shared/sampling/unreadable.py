@@ -10,10 +10,10 @@ SPANS_MAX = 10
 DAY = timedelta(days=1)
 
 
-def found_in(log: Iterable[str]) -> str:
+def last_warning(log: Iterable[str]) -> str:
     """What the job said last of such dates, without the prefix; empty where it said nothing."""
-    said = [line[line.index(PREFIX) + len(PREFIX) :] for line in log if PREFIX in line]
-    return said[-1].strip() if said else ""
+    warnings = [line[line.index(PREFIX) + len(PREFIX) :] for line in log if PREFIX in line]
+    return warnings[-1].strip() if warnings else ""
 
 
 def spans(dates: Collection[str]) -> str:
@@ -24,9 +24,9 @@ def spans(dates: Collection[str]) -> str:
             found[-1] = (found[-1][0], day)
         else:
             found.append((day, day))
-    told = [first if first == last else f"{first} to {last}" for first, last in found[:SPANS_MAX]]
+    shown = [first if first == last else f"{first} to {last}" for first, last in found[:SPANS_MAX]]
     rest = len(found) - SPANS_MAX
-    return ", ".join(told) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _next(day: str) -> str:

@@ -33,7 +33,7 @@ Evidence = Mapping[str, float | str | None]
 NOTHING: Evidence = MappingProxyType({})
 
 
-class Finding(StrEnum):
+class VerdictKind(StrEnum):
     NORMAL = "normal"
     SAMPLING_CHANGED = "sampling changed"
     EVENTS_LOST = "events lost"
@@ -45,8 +45,8 @@ class Finding(StrEnum):
     """Larger values than the count lets expect."""
 
 
-LOST = frozenset({Finding.EVENTS_LOST, Finding.MEASUREMENT_LOST})
-UNUSUAL = LOST | {Finding.TRAFFIC_CHANGED, Finding.MEASUREMENT_CHANGED}
+LOST = frozenset({VerdictKind.EVENTS_LOST, VerdictKind.MEASUREMENT_LOST})
+UNUSUAL = LOST | {VerdictKind.TRAFFIC_CHANGED, VerdictKind.MEASUREMENT_CHANGED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Verdict:
     """What was found, why, and the numbers behind it. Shares and ratios have no unit."""
 
     day: date
-    finding: Finding
+    kind: VerdictKind
     reason: str
     evidence: Evidence = field(default_factory=lambda: NOTHING)
 
@@ -81,20 +81,20 @@ def judge_all(
     history: list[Day] = []
     run: list[int] = []
     for day in sorted(days, key=lambda d: d.day):
-        lasting = bool(verdicts) and verdicts[-1].finding in LOST
+        lasting = bool(verdicts) and verdicts[-1].kind in LOST
         verdict = (by or judge)(day, history[-MEMORY_DAYS:], holidays, lasting=lasting)
-        if run and verdict.finding is not verdicts[-1].finding:
+        if run and verdict.kind is not verdicts[-1].kind:
             run = []
         verdicts.append(verdict)
         history.append(day)
-        if verdict.finding in UNUSUAL and not day.excluded:
+        if verdict.kind in UNUSUAL and not day.excluded:
             run.append(len(history) - 1)
             _leave_out(history, run, _patience(day, verdict))
     return tuple(verdicts)
 
 
 def _patience(day: Day, verdict: Verdict) -> int:
-    proven = verdict.finding is Finding.EVENTS_LOST and day.control is not None
+    proven = verdict.kind is VerdictKind.EVENTS_LOST and day.control is not None
     return ACCEPT_AFTER_DAYS if proven else ACCEPT_AFTER_DAYS_UNPROVEN
 
 
@@ -124,26 +124,31 @@ def judge(
         rates = (
             f"{today.sampling_rate_percent:.3g} % of records were kept, {usual_rate:.3g} % before"
         )
-        if finding is Finding.NORMAL:
-            finding = Finding.SAMPLING_CHANGED
+        if finding is VerdictKind.NORMAL:
+            finding = VerdictKind.SAMPLING_CHANGED
             reason = f"{rates}; adjusted for that the day is as expected"
-        elif finding is not Finding.UNCERTAIN:
+        elif finding is not VerdictKind.UNCERTAIN:
             reason = f"{reason}; adjusted for sampling, which changed too: {rates}"
     return Verdict(today.day, finding, reason, evidence_of(today, tests, usual_rate))
 
 
-def _find(today: Day, tests: Tests, before: Sequence[Day], holiday: bool) -> tuple[Finding, str]:
+def _find(
+    today: Day, tests: Tests, before: Sequence[Day], holiday: bool
+) -> tuple[VerdictKind, str]:
     if tests.by_value is None:
-        return Finding.UNCERTAIN, why_unknown(before)
+        return VerdictKind.UNCERTAIN, why_unknown(before)
     if tests.by_control is not None:
         return _find_with_control(today, tests, tests.by_value, tests.by_control)
     expected = f"{tests.by_value.share:.0%} of what was expected"
     if tests.by_value.high:
-        return Finding.TRAFFIC_CHANGED, expected
+        return VerdictKind.TRAFFIC_CHANGED, expected
     if not tests.by_value.low:
         return nothing_seen(tests.by_value)
     if holiday:
-        return Finding.UNCERTAIN, f"{expected} on a holiday, and no control series to compare with"
+        return (
+            VerdictKind.UNCERTAIN,
+            f"{expected} on a holiday, and no control series to compare with",
+        )
     return _fallen(
         today, tests.by_value, f"{expected}; no control series to tell it from less traffic"
     )
@@ -157,20 +162,20 @@ def why_unknown(before: Sequence[Day]) -> str:
 
 def _find_with_control(
     today: Day, tests: Tests, by_value: Test, by_control: Test
-) -> tuple[Finding, str]:
+) -> tuple[VerdictKind, str]:
     expected = f"{by_value.share:.0%} of what was expected"
     against = f"{by_control.share:.0%} of what the control series lets expect"
     control = tests.of_control
     if by_control.low and rose_alone(by_value, control):
-        return Finding.UNCERTAIN, f"{against}, as the control series rose and this one did not"
+        return VerdictKind.UNCERTAIN, f"{against}, as the control series rose and this one did not"
     if by_control.low or fell_alone(by_value, by_control, control):
         return _fallen(today, by_control, against)
     if by_control.high and not by_value.high:
-        return Finding.UNCERTAIN, f"{against}: the control series fell and this one did not"
+        return VerdictKind.UNCERTAIN, f"{against}: the control series fell and this one did not"
     if by_control.high:
-        return Finding.TRAFFIC_CHANGED, f"{expected}, and {against}"
+        return VerdictKind.TRAFFIC_CHANGED, f"{expected}, and {against}"
     if by_value.low or by_value.high:
-        return Finding.TRAFFIC_CHANGED, f"{expected}, and the control series changed alike"
+        return VerdictKind.TRAFFIC_CHANGED, f"{expected}, and the control series changed alike"
     return nothing_seen(by_control)
 
 
@@ -185,23 +190,23 @@ def fell_alone(by_value: Test, by_control: Test, control: Test | None) -> bool:
     return by_value.low and by_control.score < -SUPPORT and unmoved
 
 
-def _fallen(today: Day, test: Test, reason: str) -> tuple[Finding, str]:
+def _fallen(today: Day, test: Test, reason: str) -> tuple[VerdictKind, str]:
     if too_few_records(test):
-        return Finding.UNCERTAIN, f"{reason}; there are too few records to tell"
+        return VerdictKind.UNCERTAIN, f"{reason}; there are too few records to tell"
     if not today.trusted:
-        return Finding.UNCERTAIN, f"{reason}; weights cannot be trusted, so it may be sampling"
-    return Finding.EVENTS_LOST, reason
+        return VerdictKind.UNCERTAIN, f"{reason}; weights cannot be trusted, so it may be sampling"
+    return VerdictKind.EVENTS_LOST, reason
 
 
 def too_few_records(test: Test) -> bool:
     return test.smallest_loss > LOSS_SEEN_MAX and test.few_records
 
 
-def nothing_seen(test: Test) -> tuple[Finding, str]:
+def nothing_seen(test: Test) -> tuple[VerdictKind, str]:
     if test.smallest_loss > LOSS_SEEN_MAX:
         loss = f"only a loss above {test.smallest_loss:.0%} would show"
-        return Finding.UNCERTAIN, f"days differ too much to tell: {loss}"
-    return Finding.NORMAL, f"{test.share:.0%} of what was expected"
+        return VerdictKind.UNCERTAIN, f"days differ too much to tell: {loss}"
+    return VerdictKind.NORMAL, f"{test.share:.0%} of what was expected"
 
 
 def _usual_rate(before: Sequence[Day]) -> float | None:
@@ -217,7 +222,7 @@ def _rate_changed(rate: float | None, usual: float | None) -> bool:
 
 
 def evidence_of(today: Day, tests: Tests, usual_rate: float | None) -> Evidence:
-    found: dict[str, float | str | None] = {
+    evidence: dict[str, float | str | None] = {
         "value": today.value,
         "sampling_rate_percent": today.sampling_rate_percent,
         "usual_sampling_rate_percent": usual_rate,
@@ -230,8 +235,8 @@ def evidence_of(today: Day, tests: Tests, usual_rate: float | None) -> Evidence:
     }
     for name, test in by_name.items():
         if test is not None:
-            found[f"share_{name}"] = test.share
-            found[f"score_{name}"] = test.score
-            found[f"score_min_{name}"] = test.score_min
-            found[f"smallest_loss_{name}"] = test.smallest_loss
-    return found
+            evidence[f"share_{name}"] = test.share
+            evidence[f"score_{name}"] = test.score
+            evidence[f"score_min_{name}"] = test.score_min
+            evidence[f"smallest_loss_{name}"] = test.smallest_loss
+    return evidence

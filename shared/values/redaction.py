@@ -77,12 +77,12 @@ _RULES = (
 
 def redacted(text: str) -> str:
     """The text without what looks like a secret, cut where it is very long."""
-    found = text[:TEXT_LENGTH_MAX]
-    lowered = found.lower()
+    clean = text[:TEXT_LENGTH_MAX]
+    lowered = clean.lower()
     for rule in _RULES:
         if any(word in lowered for word in rule.words):
-            found = rule.pattern.sub(rule.shown, found)
-    return found if len(text) <= TEXT_LENGTH_MAX else f"{found}…"
+            clean = rule.pattern.sub(rule.shown, clean)
+    return clean if len(text) <= TEXT_LENGTH_MAX else f"{clean}…"
 
 
 def redact(error: BaseException) -> None:

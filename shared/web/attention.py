@@ -9,7 +9,7 @@ from typing import Any, Literal
 Shown = Mapping[str, Any]
 Severity = Literal["bad", "warn", "info"]
 ORDER = ("bad", "warn", "info")
-Told = tuple[Severity, str, str]
+Problem = tuple[Severity, str, str]
 """How bad it is, what it is, what to do."""
 WHAT_MAX = 240
 PENDING_SECONDS_MAX = 300
@@ -51,7 +51,7 @@ def _of_card(card: Shown, here: str) -> Iterator[dict[str, str]]:
         yield _item(severity, f"{now['name']}: {what}", todo, here)
 
 
-def _failing(now: Shown) -> Iterator[Told]:
+def _failing(now: Shown) -> Iterator[Problem]:
     if now["capacity_stale"]:
         yield "bad", "the plan does not answer", CHECK
     wishes = now["newest"]["candidates"] if now["newest"] else ()
@@ -63,7 +63,7 @@ def _failing(now: Shown) -> Iterator[Told]:
         yield "bad", f"{desired['target']} instances were refused: {why}", CHECK
 
 
-def _waiting(now: Shown) -> Iterator[Told]:
+def _waiting(now: Shown) -> Iterator[Problem]:
     """Resource Manager that hangs shows here before the capacity counts as stale."""
     desired, at = now["desired"], _seconds(now["as_of"], now["capacity_at"])
     ordered = _seconds(now["as_of"], desired["requested_at"]) if desired else 0
@@ -82,7 +82,7 @@ def _seconds(now: str, time: str | None) -> float:
     return (datetime.fromisoformat(now) - datetime.fromisoformat(time)).total_seconds()
 
 
-def _rows(card: Shown) -> Iterator[Told]:
+def _rows(card: Shown) -> Iterator[Problem]:
     for told in card["status"]["unreadable"]:
         yield "warn", told, "the app goes on without it"
     lines = [e for e in card["history"].get("events", ()) if e["kind"] == "unreadable"]
@@ -91,7 +91,7 @@ def _rows(card: Shown) -> Iterator[Told]:
         yield "warn", told, "the version that wrote them can read them"
 
 
-def _late(card: Shown) -> Iterator[Told]:
+def _late(card: Shown) -> Iterator[Problem]:
     points, limit = card["history"]["points"], card["age_limit_minutes"]
     age = points[-1]["age_minutes"] if points else None
     if age is None or age <= limit:
@@ -104,14 +104,14 @@ def _late(card: Shown) -> Iterator[Told]:
         yield "warn", "what waits is older than it should get", ""
 
 
-def _silent(now: Shown) -> Iterator[Told]:
+def _silent(now: Shown) -> Iterator[Problem]:
     for metric in now["metrics"]:
         if metric["stale"]:
             ever = "never seen" if metric["time"] is None else "no sample for a while"
             yield "warn", f"{metric['name']}: {ever}. {metric['meanwhile']}", CHECK
 
 
-def _mode(now: Shown) -> Iterator[Told]:
+def _mode(now: Shown) -> Iterator[Problem]:
     if now["override"]:
         said, reason = now["override"]["said"], now["override"]["reason"]
         yield "info", f"{said} ({reason})", "a person's word, over the rules"

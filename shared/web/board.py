@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -24,14 +25,17 @@ from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
-from shared.autoscaling.state import Override
+from shared.autoscaling.state import LogEntry, Override
 from shared.ingestion.errors import RowUnreadable
-from shared.web.exchange import Refused, Reply, Request, refused, shown
-from shared.web.recent import RecentLog
+from shared.web.http import Refused, Reply, Request, refused, shown
 
 POINTS_MAX = 360
 HOURS_MAX = 72
 LINES_MAX = 1000
+KEPT_LINES_MAX = 20_000
+"""Of one resource: a day of decisions every 15 s on three metrics."""
+OVERLAP = timedelta(seconds=30)
+"""Lines of one time are not written at once; those of the last moments are read again."""
 PANEL_SECONDS_MAX = 8
 UNKNOWN = "it is not known whether the override was written"
 FIELDS = ("mode", "exact", "floor", "freeze_scale_in", "reason", "for", "by", "clear")
@@ -39,6 +43,41 @@ FIELDS = ("mode", "exact", "floor", "freeze_scale_in", "reason", "for", "by", "c
 log = logging.getLogger(__name__)
 
 Panel = Callable[[], Awaitable[Any]]
+
+
+class RecentLog:
+    """The last hours of the log by resource, newest first, kept between requests: a page that
+    looks again reads what is new."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._kept: dict[str, dict[tuple[datetime, str], LogEntry]] = defaultdict(dict)
+        self._from: dict[str, datetime] = {}
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def lines(self, resource_name: str, since: datetime) -> list[LogEntry]:
+        """All lines since then, but no more than KEPT_LINES_MAX of the newest."""
+        async with self._locks[resource_name]:
+            await self._catch_up(resource_name, since)
+        cached = self._kept[resource_name].values()
+        return sorted((e for e in cached if e.time >= since), key=lambda e: e.time, reverse=True)
+
+    async def _catch_up(self, name: str, since: datetime) -> None:
+        """Lines are kept without a gap, from the earliest time asked for; or the newest, at most.
+
+        So where the caller looks before that time, or only after the newest line, all is read anew.
+        """
+        cached, start = self._kept[name], since
+        newest = max((time for time, _ in cached), default=None)
+        if newest is not None and self._from[name] <= since <= newest:
+            start = newest - OVERLAP
+        else:
+            cached.clear()
+            self._from[name] = since
+        for line in await self._store.log(name, KEPT_LINES_MAX, since=start):
+            cached[line.time, line.entry_id] = line
+        for key in sorted(cached)[: max(len(cached) - KEPT_LINES_MAX, 0)]:
+            del cached[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +90,7 @@ class Board:
     panels: Mapping[str, Panel] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def kept(panel: Panel, seconds: float, clock: Callable[[], float] = time.monotonic) -> Panel:
+def cached(panel: Panel, seconds: float, clock: Callable[[], float] = time.monotonic) -> Panel:
     """The panel's answer, asked for again once it is so old."""
     answers: list[tuple[float, Any]] = []
 
@@ -101,7 +140,7 @@ async def _read(board: Board, request: Request) -> Any:
     return await status.one(resource, board.store)
 
 
-async def part(name: str, read: Awaitable[Any]) -> Any:
+async def read_part(name: str, read: Awaitable[Any]) -> Any:
     """What a part of the page shows, or ``error``: one that fails must not hide the others."""
     try:
         async with asyncio.timeout(PANEL_SECONDS_MAX):
@@ -131,7 +170,7 @@ async def history(board: Board, resource: Resource, hours: float) -> dict[str, A
     return presenting.history(lines, now, max(span.total_seconds() / POINTS_MAX, 1))
 
 
-async def say(board: Board, name: str, request: Request, change_id: str) -> Reply:
+async def put_override(board: Board, name: str, request: Request, change_id: str) -> Reply:
     """Put in a word over the rules, or take it back: see Override and docs/operations.md.
 
     The body: ``mode, exact, floor, freeze_scale_in, reason, for, by``, or ``{"clear": true}``.

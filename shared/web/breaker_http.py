@@ -12,7 +12,7 @@ from shared.ingestion.breaker.approval import TOKEN_CHARACTERS_MAX, TokenRefused
 from shared.ingestion.errors import BreakerChanged, DependencyDown, StoreUnavailable
 from shared.ingestion.operating.breaker import BreakerController
 from shared.web.breaker_page import HEADERS, page, said, view_json, view_page
-from shared.web.exchange import Refused, Reply, Request, refused, shown
+from shared.web.http import Refused, Reply, Request, refused, shown
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 from shared.ingestion.breaker.breaker import BreakerMode
 from shared.ingestion.breaker.view import BreakerView
 from shared.notifications.news import stamp
-from shared.web.exchange import GUARDED
+from shared.web.http import GUARDED
 
 HEADERS: Mapping[str, str] = {
     **GUARDED,  # no referrer: the address holds the token

@@ -21,7 +21,7 @@ from shared.ingestion.errors import (
 from shared.ingestion.events.ports import HubReader, IngestionStore
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
-from shared.web.exchange import Refused, Reply, Request, refused, shown
+from shared.web.http import Refused, Reply, Request, refused, shown
 
 LIST_MAX = 200
 TAKEN_UP_MAX = 100

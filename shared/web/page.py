@@ -13,8 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared.autoscaling.flows import status
 from shared.web.attention import attention
-from shared.web.board import HOURS_MAX, Board, history, part
-from shared.web.exchange import GUARDED, Refused, Reply, Request, refused
+from shared.web.board import HOURS_MAX, Board, history, read_part
+from shared.web.http import GUARDED, Refused, Reply, Request, refused
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -30,14 +30,14 @@ async def page(board: Board, request: Request) -> Reply:
         hours = request.number("hours", HOURS, 0.01, HOURS_MAX)
     except Refused as error:
         return refused(error)
-    cards, looked = await _looked(board, hours)
+    cards, panels = await _read_all(board, hours)
     shown = {
         "resources": cards,
-        "panels": looked,
-        "attention": attention(cards, looked),
+        "panels": panels,
+        "attention": attention(cards, panels),
         "hours": hours,
     }
-    status = 200 if any(map(_was_read, (*cards, *looked.values()))) else 503
+    status = 200 if any(map(_was_read, (*cards, *panels.values()))) else 503
     if "live" in request.query:
         live = _environment().get_template("live.html").render(shown)
         return _html(status, live, "default-src 'none'")
@@ -60,10 +60,10 @@ async def page(board: Board, request: Request) -> Reply:
     return _html(status, text, policy)
 
 
-async def _looked(board: Board, hours: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+async def _read_all(board: Board, hours: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """A card of each resource, and what each panel shows, all read at the same time."""
-    parts = [part(name, _card(board, name, hours)) for name in board.resources]
-    parts += [part(name, panel()) for name, panel in board.panels.items()]
+    parts = [read_part(name, _card(board, name, hours)) for name in board.resources]
+    parts += [read_part(name, panel()) for name, panel in board.panels.items()]
     answers = await gather(*parts)
     cards = [{"name": name, **card} for name, card in zip(board.resources, answers, strict=False)]
     return cards, dict(zip(board.panels, answers[len(cards) :], strict=True))

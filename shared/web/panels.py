@@ -17,16 +17,16 @@ BODY_BYTES_SHOWN = 200
 Shown = dict[str, Any]
 
 
-def breaker(name: str, found: Breaker, link: str) -> Shown:
+def breaker(name: str, state: Breaker, link: str) -> Shown:
     """``link`` leads to where it can be closed, or is empty."""
     return {
         "name": name,
-        "mode": found.mode.value.replace("_", " "),
-        "closed": found.mode is BreakerMode.CLOSED,
-        "since": stamp(found.changed_at) if found.epoch else None,
-        "reason": found.reason,
-        "retry_at": stamp(found.retry_at) if found.retry_at else None,
-        "link": "" if found.mode is BreakerMode.CLOSED else link,
+        "mode": state.mode.value.replace("_", " "),
+        "closed": state.mode is BreakerMode.CLOSED,
+        "since": stamp(state.changed_at) if state.epoch else None,
+        "reason": state.reason,
+        "retry_at": stamp(state.retry_at) if state.retry_at else None,
+        "link": "" if state.mode is BreakerMode.CLOSED else link,
     }
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
-from shared.adapters.azure.late_lines import LogLine, lines
+from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.policy import Resource
 from shared.datasets.periods import Period
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shared.autoscaling.ports import CapacityControl, MetricReader, Permissions, StateStore
     from shared.datasets.flows.check_queues import CheckOnce
     from shared.datasets.ports import ClaimStore, Recompute
-    from shared.messaging.send import BatchSender
+    from shared.messaging.batch_sender import BatchSender
     from shared.notifications.ports import NotificationStore, Notifier
 
 log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ def processing_sender() -> BatchSender:
 
 @cache
 def queue_check() -> CheckOnce:
-    from shared.adapters.service_bus.entities import ServiceBusQueueReader  # noqa: PLC0415  heavy
+    from shared.adapters.service_bus.administration import ServiceBusQueueReader  # noqa: PLC0415  heavy
     from shared.datasets.flows.check_queues import CheckOnce  # noqa: PLC0415
 
     loaded = settings()

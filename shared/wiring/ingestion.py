@@ -189,8 +189,11 @@ async def send_redriven(letters: Sequence[StoredDeadLetter]) -> None:
 def dead_letter_queue(name: str, queue: str) -> ServiceBusDeadLetters:
     """Another place for dead letters; close it in the end."""
     from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters  # noqa: PLC0415  heavy
+    from shared.adapters.service_bus.sender import batch_sender  # noqa: PLC0415  heavy
 
-    return ServiceBusDeadLetters(wiring.settings().service_bus(name), queue, wiring.now)
+    return ServiceBusDeadLetters(
+        batch_sender(wiring.settings().service_bus(name), queue, wiring.now)
+    )
 
 
 @cache
@@ -234,7 +237,7 @@ def breaker_controller() -> BreakerController:
 
 @cache
 def announcer() -> Announcer:
-    from shared.adapters.webhook.announcer import NotifierAnnouncer  # noqa: PLC0415  heavy
+    from shared.adapters.webhook.webhook import NotifierAnnouncer  # noqa: PLC0415  heavy
 
     announcer = NotifierAnnouncer(wiring.notifier(), state.BREAKER, breaker_controller().link_of)
     if not settings().breaker.disables_app:

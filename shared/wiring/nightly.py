@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from shared.nightly import jobs
-from shared.nightly.flows.settle import RunManager
+from shared.nightly import runs
+from shared.nightly.flows.run_manager import RunManager
 from shared.nightly.model import Run, RunPolicy
 from shared.settings import SettingsError
 from shared.settings.nightly import LOCAL_FOLDER, NightlySettings
@@ -47,7 +47,7 @@ def _recompute() -> Recompute:
 def run_manager() -> RunManager:
     """Makes it so."""
     return RunManager(
-        store(), submitter(), wiring.notifier(), policy(settings()), _job, jobs.new_token
+        store(), submitter(), wiring.notifier(), policy(settings()), _job, runs.new_token
     )
 
 
@@ -91,7 +91,7 @@ def policy(found: NightlySettings) -> RunPolicy:
 
 def _job(run: Run) -> Job:
     found = settings()
-    return jobs.job(run, found.input, found.output, found.arguments)
+    return runs.job(run, found.input, found.output, found.arguments)
 
 
 def _databricks(found: NightlySettings) -> JobSubmitter:

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from shared.autoscaling.flows import notify as news
 from shared.ingestion.breaker.announcement import closing
 from shared.ingestion.operating import notices as failed_events
-from shared.nightly.alarms import alarms
+from shared.nightly.notices import trend_notices
 from shared.notifications import flow
 from shared.notifications.ports import Observed, Source
-from shared.notifications.telling import NotificationIntervals
+from shared.notifications.selection import NotificationIntervals
 from shared.sampling.verdict import LOST
 from shared.wiring import autoscaling as wiring
 from shared.wiring import ingestion_state as state
@@ -57,4 +57,4 @@ async def _trends(_since: datetime, now: datetime) -> Observed:
 
     async with aclosing(TableTrends(wiring.settings().storage("AzureWebJobsStorage"))) as table:
         lost = await table.since((now - TREND_DAYS).date(), LOST)
-    return Observed(list(alarms(lost)))
+    return Observed(list(trend_notices(lost)))

@@ -9,8 +9,7 @@ from typing import Any
 
 from shared.ingestion.dead_letters.find import newest
 from shared.web import panels
-from shared.web.board import Board, Panel, kept
-from shared.web.recent import RecentLog
+from shared.web.board import Board, Panel, RecentLog, cached
 from shared.wiring import autoscaling as wiring
 from shared.wiring import ingestion as wiring_ingestion
 from shared.wiring import ingestion_state as state
@@ -23,7 +22,7 @@ STORAGE = "AzureWebJobsStorage"
 
 @cache
 def board() -> Board:
-    found: dict[str, Panel] = {"trends": kept(_trends, TRENDS_KEPT_SECONDS)}
+    found: dict[str, Panel] = {"trends": cached(_trends, TRENDS_KEPT_SECONDS)}
     if wiring.settings().ingestion.hub:
         found |= {"breakers": _breakers, "dead-letters": _dead_letters}
     return Board(wiring.resources(), wiring.store(), RecentLog(wiring.store()), found)

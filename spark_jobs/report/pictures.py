@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.sampling.trend_rows import Trend
-from shared.sampling.verdict import LOST, Finding
+from shared.sampling.verdict import LOST, VerdictKind
 
 HALF_A_DAY = timedelta(hours=12)
 SERIES_MAX = 50
@@ -20,19 +20,19 @@ SERIES_MAX = 50
 DRAWN_MAX = 1e150
 """Axes know no larger numbers."""
 COLORS = {
-    Finding.EVENTS_LOST: "#c62828",
-    Finding.MEASUREMENT_LOST: "#ad1457",
-    Finding.SAMPLING_CHANGED: "#ef6c00",
-    Finding.TRAFFIC_CHANGED: "#1565c0",
-    Finding.MEASUREMENT_CHANGED: "#6a1b9a",
-    Finding.UNCERTAIN: "#9e9e9e",
+    VerdictKind.EVENTS_LOST: "#c62828",
+    VerdictKind.MEASUREMENT_LOST: "#ad1457",
+    VerdictKind.SAMPLING_CHANGED: "#ef6c00",
+    VerdictKind.TRAFFIC_CHANGED: "#1565c0",
+    VerdictKind.MEASUREMENT_CHANGED: "#6a1b9a",
+    VerdictKind.UNCERTAIN: "#9e9e9e",
 }
 MARKS = {
-    Finding.EVENTS_LOST: "v",
-    Finding.MEASUREMENT_LOST: "v",
-    Finding.SAMPLING_CHANGED: "s",
-    Finding.TRAFFIC_CHANGED: "^",
-    Finding.MEASUREMENT_CHANGED: "^",
+    VerdictKind.EVENTS_LOST: "v",
+    VerdictKind.MEASUREMENT_LOST: "v",
+    VerdictKind.SAMPLING_CHANGED: "s",
+    VerdictKind.TRAFFIC_CHANGED: "^",
+    VerdictKind.MEASUREMENT_CHANGED: "^",
 }
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>

@@ -8,8 +8,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from shared.sampling.profile import WEEKS, Absent, HourCount, UsualWeek, week_profile
-from shared.sampling.profile_rows import profile_row
+from shared.sampling.profile import (
+    WEEKS,
+    HourCount,
+    NoProfile,
+    UsualWeek,
+    profile_row,
+    week_profile,
+)
 from shared.sampling.trend_rows import Trend, trend_row
 from spark_jobs.engine import Totals
 from spark_jobs.errors import BadOutput
@@ -54,7 +60,7 @@ def write_trends(service: TableServiceClient, trends: Iterable[Trend]) -> int:
 
 
 def write_profile(
-    service: TableServiceClient, resource_name: str, profile: UsualWeek | Absent
+    service: TableServiceClient, resource_name: str, profile: UsualWeek | NoProfile
 ) -> None:
     """Raises BadOutput."""
     _write(service, SCALING, [profile_row(resource_name, profile)])
@@ -62,7 +68,7 @@ def write_profile(
 
 def usual_week(
     totals: Totals, event: str, complete: Collection[str], time_zone: str
-) -> UsualWeek | Absent:
+) -> UsualWeek | NoProfile:
     """Of an event, all its kinds and dimensions together, in the last weeks.
 
     From the event's first hour on, an hour without records had none, if its date is complete and
@@ -70,11 +76,11 @@ def usual_week(
     """
     hours = _hours_of(totals, event)
     if not hours:
-        return Absent(time_zone, f"there are no records of {event}")
+        return NoProfile(time_zone, f"there are no records of {event}")
     with_data = {day for (day, _), sums in totals.days.items() if sums.records}
     dates = {date.fromisoformat(day) for day in with_data.intersection(complete)}
     if not dates:
-        return Absent(time_zone, f"no date is complete on which {event} could have come")
+        return NoProfile(time_zone, f"no date is complete on which {event} could have come")
     zone = ZoneInfo(time_zone)
     end = datetime.combine(max(dates) + timedelta(days=1), time(), zone).astimezone(UTC)
     first = max(min(hours), hours_until(end - timedelta(weeks=WEEKS, days=1)))
@@ -87,7 +93,7 @@ def usual_week(
     if isinstance(found, UsualWeek):
         return found
     seen = (UNIX_START + timedelta(hours=min(hours))).astimezone(zone).date()
-    return Absent(time_zone, f"{event} is known since {seen}: {found.reason}")
+    return NoProfile(time_zone, f"{event} is known since {seen}: {found.reason}")
 
 
 def _hours_of(totals: Totals, event: str) -> dict[int, tuple[float, int]]:

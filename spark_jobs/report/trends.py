@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo
 
 from shared.sampling.comparison import Day
 from shared.sampling.daily import DOUBTFUL_MAX, day_of
-from shared.sampling.estimates import Figures
-from shared.sampling.measured import judge_measured, together
+from shared.sampling.estimates import EventEstimates
+from shared.sampling.measured import combined, judge_measured
 from shared.sampling.model import RecordKind
 from shared.sampling.trend_rows import Trend
-from shared.sampling.verdict import Finding, Verdict, judge_all
+from shared.sampling.verdict import Verdict, VerdictKind, judge_all
 from spark_jobs.engine import BlobDate
 from spark_jobs.read.files import UNDATED
 from spark_jobs.shape import Shape
@@ -120,7 +120,7 @@ def _of_series(
 
 def _measured(
     found: Mapping[str, Sums],
-    figures: Mapping[str, Figures],
+    figures: Mapping[str, EventEstimates],
     dates: Sequence[str],
     complete: Collection[str],
     known: Known,
@@ -144,7 +144,7 @@ def _trend(
     series: Series,
     day: str,
     sums: Sums,
-    figures: Figures,
+    figures: EventEstimates,
     verdicts: tuple[Verdict, Verdict | None],
     complete: Collection[str],
     known: Known,
@@ -153,7 +153,7 @@ def _trend(
     of_count, of_sum = verdicts
     if day not in complete:
         of_count, of_sum = _unread(of_count), of_sum and _unread(of_sum)
-    joint = together(of_count, of_sum, known.shape.measurement)
+    verdict_of_both = combined(of_count, of_sum, known.shape.measurement)
     count = figures.count
     total = figures.total if sums.valued or not sums.records else None
     return Trend(
@@ -180,21 +180,21 @@ def _trend(
         late_share=sums.late / sums.records if sums.records else None,
         complete=day in complete,
         warnings=tuple(_warnings(figures, blob_date, unreadable=day in known.unreadable)),
-        verdict=str(joint.finding),
-        reason=joint.reason,
-        figure=joint.figure,
-        count_verdict=str(of_count.finding),
-        sum_verdict=str(of_sum.finding) if of_sum else "",
-        evidence=dict(joint.evidence),
+        verdict=str(verdict_of_both.kind),
+        reason=verdict_of_both.reason,
+        figure=verdict_of_both.figure,
+        count_verdict=str(of_count.kind),
+        sum_verdict=str(of_sum.kind) if of_sum else "",
+        evidence=dict(verdict_of_both.evidence),
     )
 
 
 def _unread(verdict: Verdict) -> Verdict:
     reason = "not all files of this date have been read, or it is not over"
-    return replace(verdict, finding=Finding.UNCERTAIN, reason=reason)
+    return replace(verdict, kind=VerdictKind.UNCERTAIN, reason=reason)
 
 
-def _warnings(figures: Figures, blob_date: BlobDate, *, unreadable: bool) -> list[str]:
+def _warnings(figures: EventEstimates, blob_date: BlobDate, *, unreadable: bool) -> list[str]:
     found = []
     if unreadable:
         found.append(

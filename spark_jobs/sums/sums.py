@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from shared.sampling.estimates import Figures, figures
-from shared.sampling.partials import Lone, Partial
+from shared.sampling.estimates import EventEstimates, figures
+from shared.sampling.partials import Partial, SingleRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Sums:
     sum_share_squares: float = 0
 
     @property
-    def figures(self) -> Figures:
-        lone = Lone(
+    def figures(self) -> EventEstimates:
+        single = SingleRecords(
             self.count_shares, self.sum_shares, self.count_share_squares, self.sum_share_squares
         )
         return figures(
@@ -57,7 +57,7 @@ class Sums:
                 adjusted_sum=self.adjusted_sum,
                 count_variance=self.count_variance,
                 sum_variance=self.sum_variance,
-                lone=lone,
+                single=single,
             )
         )
 

@@ -37,7 +37,7 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
 from shared.notifications.news import NewsKind
-from shared.notifications.telling import NotificationIntervals
+from shared.notifications.selection import NotificationIntervals
 from tests.builders import NOW, SOURCE, TIMING, metric, resource
 
 

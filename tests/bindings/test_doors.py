@@ -14,7 +14,7 @@ from local.demo.system import APP_DIR
 from local.functions_host.functions import HTTP_TRIGGER
 from local.functions_host.host import FunctionsHost
 from shared.web import breaker_http, dead_letters_http
-from shared.web.exchange import Request
+from shared.web.http import Request
 from shared.wiring import autoscaling as wiring
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.bindings.test_nightly_functions import JOB

@@ -24,8 +24,7 @@ from yarl import URL
 from local.demo.system import APP_DIR
 from local.functions_host.host import FunctionsHost
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.web.board import Board, Panel
-from shared.web.recent import RecentLog
+from shared.web.board import Board, Panel, RecentLog
 from shared.wiring import autoscaling as wiring
 from shared.wiring import web as wiring_dashboard
 from tests.bindings.test_ingestion_functions import ENVIRON

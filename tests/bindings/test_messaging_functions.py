@@ -19,12 +19,12 @@ from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, bytes_datum, json_datum
 from shared.adapters.memory.claims import MemoryClaims, MemoryQueueReader, RecordingRecompute
 from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
-from shared.datasets.entities import QueueFacts
+from shared.datasets.entities import QueueDescription
 from shared.datasets.errors import EntitiesMisconfigured, UnreadableMessage
 from shared.datasets.flows.check_queues import CheckOnce
 from shared.datasets.periods import Period
 from shared.datasets.processing import schedule_processing
-from shared.messaging.send import BatchSender
+from shared.messaging.batch_sender import BatchSender
 from shared.settings import SettingsError
 from shared.wiring import autoscaling as wiring
 from shared.wiring import checks as wiring_checks
@@ -91,7 +91,7 @@ async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
 
 
 async def test_many_events_make_one_message_and_one_recompute_for_each_period(app: App) -> None:
-    app.facts["working"] = QueueFacts("out", None, requires_session=True, forward_to=None)
+    app.facts["working"] = QueueDescription("out", None, requires_session=True, forward_to=None)
     for number in range(5):
         await app.arrive({**CLOUD, "id": f"e-{number}"})
     assert len(app.queue.messages) == 2
@@ -128,7 +128,7 @@ async def test_bad_events_are_raised_for_the_poison_queue(app: App) -> None:
 
 
 async def test_queues_that_do_not_keep_the_promise_stop_the_first_event(app: App) -> None:
-    app.facts["working"] = QueueFacts("out", None, requires_session=False, forward_to=None)
+    app.facts["working"] = QueueDescription("out", None, requires_session=False, forward_to=None)
     with pytest.raises(EntitiesMisconfigured):
         await app.arrive(CLOUD)
 

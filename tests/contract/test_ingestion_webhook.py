@@ -12,8 +12,7 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.webhook.announcer import NotifierAnnouncer
-from shared.adapters.webhook.webhook import LogNotifier, Webhook
+from shared.adapters.webhook.webhook import LogNotifier, NotifierAnnouncer, Webhook
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.errors import AnnouncementFailed
 from tests.builders import NOW

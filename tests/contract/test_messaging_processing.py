@@ -16,10 +16,10 @@ from local.amqp_broker import AmqpStandIn, VirtualClock
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.demo.processing_queues import declare_processing_queues
 from shared.adapters.memory.claims import MemoryClaims, RecordingRecompute
-from shared.adapters.service_bus.entities import ServiceBusQueueReader
+from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.service_bus.sender import batch_sender
 from shared.datasets.arrivals import BlobArrived
-from shared.datasets.entities import QueueFacts
+from shared.datasets.entities import QueueDescription
 from shared.datasets.flows import check_queues, process_dataset, telemetry_arrived
 from shared.datasets.periods import Period
 from shared.datasets.processing import decode_work
@@ -196,7 +196,7 @@ async def test_what_queues_are_like_is_read_from_the_service_of_any_cloud(
         admin.declare_queue("working", RequiresSession="true")
         reader = ServiceBusQueueReader(ServiceBusConnection("Bus", admin.connection_string))
         try:
-            assert await reader.facts("processing") == QueueFacts(
+            assert await reader.facts("processing") == QueueDescription(
                 "processing", timedelta(hours=37), requires_session=False, forward_to=path
             )
             await check_queues.run("processing", "working", [DAILY], reader)

@@ -11,9 +11,9 @@ import pytest
 from azure.storage.blob.aio import ContainerClient
 
 from local.azurite import Azurite
-from shared.adapters.spark.inputs import StoredInputs, parts
+from shared.adapters.spark.inputs import StoredInputs, parts_of_url
 from shared.nightly.errors import InputUnreadable
-from shared.nightly.layout import date_of, may_hold
+from shared.sampling.blob_paths import date_of, may_hold
 
 DAY = date(2026, 2, 28)
 OTHER = date(2026, 2, 27)
@@ -79,18 +79,18 @@ async def test_folders_are_seen_as_well(tmp_path: Path) -> None:
 
 
 def test_places_of_spark_are_places_of_blobs() -> None:
-    assert parts("abfss://logs@acct.dfs.core.windows.net/a/b/") == (
+    assert parts_of_url("abfss://logs@acct.dfs.core.windows.net/a/b/") == (
         "https://acct.blob.core.windows.net",
         "logs",
         "a/b/",
     )
-    assert parts("https://acct.blob.core.windows.net/logs") == (
+    assert parts_of_url("https://acct.blob.core.windows.net/logs") == (
         "https://acct.blob.core.windows.net",
         "logs",
         "",
     )
     with pytest.raises(InputUnreadable, match="must be a folder"):
-        parts("s3://bucket/logs")
+        parts_of_url("s3://bucket/logs")
 
 
 def test_folders_of_other_dates_are_not_entered() -> None:

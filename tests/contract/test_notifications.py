@@ -12,8 +12,8 @@ from local.azurite import Azurite
 from shared.adapters.memory.notifications import MemoryNotificationStore
 from shared.adapters.tables.notifications import TableNotificationStore
 from shared.notifications.news import News, NewsKind
-from shared.notifications.ports import Forgotten, Look, NotificationStore
-from shared.notifications.telling import NotificationRecord, Telling
+from shared.notifications.ports import NotificationConflict, NotificationStore, SourceProgress
+from shared.notifications.selection import Notification, NotificationRecord
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW
 
@@ -29,9 +29,9 @@ async def memories(request: pytest.FixtureRequest) -> AsyncIterator[Notification
     await tables.close()
 
 
-def telling(subject: str, memory: NotificationRecord) -> Telling:
+def notification(subject: str, memory: NotificationRecord) -> Notification:
     kind = NewsKind.SOURCE_STALE
-    return Telling((kind, subject), News("1", kind, subject, NOW, "no sample"), memory)
+    return Notification((kind, subject), News("1", kind, subject, NOW, "no sample"), memory)
 
 
 async def test_what_is_remembered_is_read_back_and_written_over_one_version_only(
@@ -40,34 +40,34 @@ async def test_what_is_remembered_is_read_back_and_written_over_one_version_only
     seen = tuple(f"{number:08x}" for number in range(2000))
     first = NotificationRecord(seen, NOW, NOW + timedelta(seconds=0.25), NOW - timedelta(days=1))
     subject = "plan/with # ? odd \\ characters"
-    await memories.remember(telling(subject, first))
+    await memories.save(notification(subject, first))
     known = await memories.read()
     assert abs(known.read_at - datetime.now(UTC)) < timedelta(seconds=30)
-    kept = known.memories[NewsKind.SOURCE_STALE, subject]
+    kept = known.records[NewsKind.SOURCE_STALE, subject]
     assert replace(kept, version=None) == first
     over = replace(kept, lasting_since=None, seen=())
-    await memories.remember(telling(subject, over))
-    with pytest.raises(Forgotten):
-        await memories.remember(telling(subject, over))
-    with pytest.raises(Forgotten):
-        await memories.remember(telling(subject, first))
-    now = (await memories.read()).memories[NewsKind.SOURCE_STALE, subject]
+    await memories.save(notification(subject, over))
+    with pytest.raises(NotificationConflict):
+        await memories.save(notification(subject, over))
+    with pytest.raises(NotificationConflict):
+        await memories.save(notification(subject, first))
+    now = (await memories.read()).records[NewsKind.SOURCE_STALE, subject]
     assert replace(now, version=None) == replace(over, version=None)
 
 
 async def test_how_far_a_source_was_looked_through_is_written_over_one_version_only(
     memories: NotificationStore,
 ) -> None:
-    source, first = f"dead letters {NOW}", Look(NOW + timedelta(seconds=0.25))
-    assert source not in (await memories.read()).looks
-    await memories.looked(source, first)
-    kept = (await memories.read()).looks[source]
+    source, first = f"dead letters {NOW}", SourceProgress(NOW + timedelta(seconds=0.25))
+    assert source not in (await memories.read()).progress
+    await memories.save_progress(source, first)
+    kept = (await memories.read()).progress[source]
     assert kept.until == first.until
     later = replace(kept, until=NOW + timedelta(minutes=1))
-    await memories.looked(source, later)
+    await memories.save_progress(source, later)
     for stale in (later, first):
-        with pytest.raises(Forgotten):
-            await memories.looked(source, stale)
+        with pytest.raises(NotificationConflict):
+            await memories.save_progress(source, stale)
     known = await memories.read()
-    assert known.looks[source].until == later.until
-    assert source not in {subject for _, subject in known.memories}
+    assert known.progress[source].until == later.until
+    assert source not in {subject for _, subject in known.records}

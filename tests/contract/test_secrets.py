@@ -23,8 +23,7 @@ from shared.adapters.event_hubs.checkpoints import Group
 from shared.adapters.event_hubs.hub import EventHubReader
 from shared.adapters.queues.backlog import StorageQueueReader
 from shared.adapters.queues.outbox_sender import StorageQueueSender
-from shared.adapters.service_bus.backlog import ServiceBusReader
-from shared.adapters.service_bus.entities import ServiceBusQueueReader
+from shared.adapters.service_bus.administration import ServiceBusQueueReader, ServiceBusReader
 from shared.adapters.service_bus.sender import batch_sender
 from shared.adapters.spark.batches import BatchSubmitter
 from shared.adapters.spark.inputs import StoredInputs
@@ -45,7 +44,7 @@ from shared.ingestion.model import OutboxMessage, Stream
 from shared.messaging.model import Message
 from shared.nightly.model import Job
 from shared.notifications.news import News, NewsKind
-from shared.notifications.telling import NotificationRecord, Telling
+from shared.notifications.selection import Notification, NotificationRecord
 from shared.settings import SETTINGS
 from tests.builders import NOW, plan
 
@@ -186,7 +185,7 @@ def closing(
 storage = partial(closing, lambda loaded: loaded.storage("AzureWebJobsStorage"))
 bus = partial(closing, lambda loaded: loaded.service_bus("ServiceBusConnection"))
 
-MEMORY = Telling(
+MEMORY = Notification(
     (NewsKind.SCALED, "a"), News("1", NewsKind.SCALED, "a", NOW, "x"), NotificationRecord()
 )
 MESSAGE = OutboxMessage("1", "{}")
@@ -199,7 +198,7 @@ ATTEMPTS: dict[str, Attempt] = {
     "events": storage(TableIngestionStore, lambda a: a.load(STREAM)),
     "breaker": storage(lambda c: TableBreakerStore(c, "metric_ingest"), lambda a: a.load()),
     "owners": storage(lambda c: TableOwnershipStore(c, "n", "h", "g"), lambda a: a.owners()),
-    "memories": storage(TableNotificationStore, lambda a: a.remember(MEMORY)),
+    "memories": storage(TableNotificationStore, lambda a: a.save(MEMORY)),
     "counts": bus(ServiceBusReader, lambda a: a.read(ServiceBusQueue("jobs"))),
     "facts": bus(ServiceBusQueueReader, lambda a: a.facts("jobs")),
     "webhook": tell,

@@ -16,8 +16,13 @@ from shared.adapters.memory.notifications import MemoryNotificationStore
 from shared.adapters.tables import notifications as notifications_table
 from shared.adapters.tables.notifications import TableNotificationStore
 from shared.notifications.news import News, NewsKind
-from shared.notifications.ports import Forgotten, Look, NotificationHistory, NotificationStore
-from shared.notifications.telling import Key, NotificationRecord, Telling
+from shared.notifications.ports import (
+    NotificationConflict,
+    NotificationHistory,
+    NotificationStore,
+    SourceProgress,
+)
+from shared.notifications.selection import Key, Notification, NotificationRecord
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
 from tests.contract.stateful_faults import (
@@ -49,12 +54,12 @@ memories = st.builds(
 
 def shown(known: NotificationHistory) -> Any:
     """All but the versions, which are the store's own."""
-    told = {key: replace(memory, version=None) for key, memory in known.memories.items()}
-    return told, known.read_at, {name: look.until for name, look in known.looks.items()}
+    told = {key: replace(memory, version=None) for key, memory in known.records.items()}
+    return told, known.read_at, {name: look.until for name, look in known.progress.items()}
 
 
 class MemoriesMachine(SideBySide):
-    errors = conflicts = (Forgotten,)
+    errors = conflicts = (NotificationConflict,)
     seen = Bundle("seen")
 
     def __init__(self, runner: asyncio.Runner, network: Network, connection: StorageConnection):
@@ -71,21 +76,21 @@ class MemoriesMachine(SideBySide):
     def read(self) -> Both | None:
         return self.both(self.twin.read, self.real.read, shown=shown)
 
-    @rule(seen=seen, key=keys, memory=memories, headline=texts, fault=FAULTS, raced=MOSTLY_NOT)
-    def remember(
+    @rule(seen=seen, key=keys, record=memories, headline=texts, fault=FAULTS, raced=MOSTLY_NOT)
+    def save(
         self,
         seen: Both,
         key: Key,
-        memory: NotificationRecord,
+        record: NotificationRecord,
         headline: str,
         fault: Fault,
         raced: bool,
     ) -> None:
         def told(store: NotificationStore, known: NotificationHistory, headline: str) -> Any:
-            version = known.memories[key].version if key in known.memories else None
+            version = known.records[key].version if key in known.records else None
             news = News("1", key[0], key[1], NOW, headline)
-            telling = Telling(key, news, replace(memory, version=version))
-            return lambda: store.remember(telling)
+            notification = Notification(key, news, replace(record, version=version))
+            return lambda: store.save(notification)
 
         first = told(self.twin, seen.twin, "other"), told(self.real, seen.real, "other")
         self.both(
@@ -97,10 +102,10 @@ class MemoriesMachine(SideBySide):
         )
 
     @rule(seen=seen, source=SUBJECTS, until=TIMES, fault=FAULTS, raced=MOSTLY_NOT)
-    def looked(self, seen: Both, source: str, until: Any, fault: Fault, raced: bool) -> None:
+    def save_progress(self, seen: Both, source: str, until: Any, fault: Fault, raced: bool) -> None:
         def through(store: NotificationStore, known: NotificationHistory) -> Any:
-            version = known.looks[source].version if source in known.looks else None
-            return lambda: store.looked(source, Look(until, version))
+            version = known.progress[source].version if source in known.progress else None
+            return lambda: store.save_progress(source, SourceProgress(until, version))
 
         calls = through(self.twin, seen.twin), through(self.real, seen.real)
         self.both(*calls, fault=fault, knows_own=True, first=calls if raced else None)

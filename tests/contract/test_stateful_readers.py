@@ -21,7 +21,7 @@ from shared.adapters.memory.claims import MemoryQueueReader
 from shared.adapters.memory.ingestion import MemoryBreakerStore
 from shared.adapters.queues.backlog import queue_service
 from shared.adapters.reader import AzureReader
-from shared.adapters.service_bus.entities import ServiceBusQueueReader
+from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.autoscaling import (
     PlanCapacity,
     ServiceBusQueue,
@@ -30,7 +30,7 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.declaring import Count, MetricSource
 from shared.autoscaling.errors import CapacityRefused, ReadFailed
-from shared.datasets.entities import QueueFacts
+from shared.datasets.entities import QueueDescription
 from shared.messaging.errors import LinkFailed
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from tests.builders import plan
@@ -85,7 +85,7 @@ class ReadersMachine(SideBySide):
         super().__init__(runner, network)
         self.services, self.bus = services, services.bus
         self.twin = MemoryReader(lambda: network.now, {}, services.control)
-        self.facts: dict[str, QueueFacts] = {}
+        self.facts: dict[str, QueueDescription] = {}
         self.twin_queues = MemoryQueueReader(self.facts)
         self.storage_queue = f"backlog-{uuid.uuid4().hex[:8]}"
 
@@ -121,7 +121,7 @@ class ReadersMachine(SideBySide):
             written = f"P{days}DT{rest}S"
             properties["DuplicateDetectionHistoryTimeWindow"] = written
         self.bus.declare_queue(name, **properties)
-        self.facts[name] = QueueFacts(name, window, sessions, forward)
+        self.facts[name] = QueueDescription(name, window, sessions, forward)
         self.count(name, found, lambda kind: ServiceBusQueue(name, kind))
 
     @rule(names=st.sampled_from(SUBSCRIPTIONS), found=counted, on_topic=counted)

@@ -11,7 +11,7 @@ from local.azurite import Azurite
 from shared.adapters.tables.table import Operation, Table
 from shared.adapters.tables.trends import TABLE_NAME, TableTrends
 from shared.sampling.trend_rows import Trend, trend_row
-from shared.sampling.verdict import LOST, Finding
+from shared.sampling.verdict import LOST, VerdictKind
 from shared.settings.connections import StorageConnection
 
 DAYS = ["2026-02-27", "2026-02-28", "2026-03-01"]
@@ -24,7 +24,7 @@ async def test_days_of_a_verdict_are_read_and_a_broken_row_hides_no_other(
     written = [
         Trend(day, f"checkout {verdict}", "AppEvents", dimensions={"c": "ü"}, verdict=verdict)
         for day in DAYS
-        for verdict in (Finding.EVENTS_LOST, Finding.MEASUREMENT_LOST, "normal")
+        for verdict in (VerdictKind.EVENTS_LOST, VerdictKind.MEASUREMENT_LOST, "normal")
     ]
     table = Table(connection, TABLE_NAME)
     for trend in written:

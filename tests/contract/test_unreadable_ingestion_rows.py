@@ -34,7 +34,7 @@ from shared.nightly.model import Demand
 from shared.notifications import flow
 from shared.notifications.news import News
 from shared.notifications.ports import Observed
-from shared.notifications.telling import NotificationIntervals
+from shared.notifications.selection import NotificationIntervals
 from shared.sampling.trend_rows import Trend, trend_row
 from shared.settings.connections import StorageConnection
 from shared.web import panels
@@ -259,7 +259,7 @@ async def test_what_was_told_and_cannot_be_read_is_told_once_more_and_then_remem
     look_row = {"PartitionKey": "!look", "RowKey": key(kind), "subject": kind, "kind": "!look"}
     await overwrite(storage, "Notifications", look_row)
     assert [await told(), await told()] == [1, 0]
-    assert kind in (await memories.read()).looks
+    assert kind in (await memories.read()).progress
     await overwrite(storage, "Notifications", {"PartitionKey": key(kind), "RowKey": "odd"})
     assert await told() == 0
     await memories.close()

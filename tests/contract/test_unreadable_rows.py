@@ -27,10 +27,9 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import encode_action, encode_metric
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import EntryKind, Learned, Lessons
-from shared.web.board import Board, read
-from shared.web.exchange import Request
+from shared.web.board import Board, RecentLog, read
+from shared.web.http import Request
 from shared.web.page import page
-from shared.web.recent import RecentLog
 from tests.builders import NOW, TIMING, resource
 from tests.contract.test_state_store import FULL, entry, table_store
 

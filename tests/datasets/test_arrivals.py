@@ -14,7 +14,7 @@ from shared.datasets.arrivals import BlobArrived, decode_arrival
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.flows import poison, telemetry_arrived
 from shared.datasets.periods import DAY, Period
-from shared.messaging.send import BatchSender
+from shared.messaging.batch_sender import BatchSender
 
 NOW = datetime(2026, 3, 2, 6, tzinfo=UTC)
 PATH = "resourceId=/SUBSCRIPTIONS/1/COMPONENTS/SHOP/y=2026/m=03/d=01/h=23/m=00/PT1H.json"

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from shared.adapters.memory.claims import MemoryClaims, MemoryQueueReader, RecordingRecompute
 from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
-from shared.datasets.claims import Claim, put_off
-from shared.datasets.entities import QueueFacts, problems
-from shared.datasets.errors import EntitiesMisconfigured, FactsHidden, UnreadableMessage
+from shared.datasets.claims import Claim, postponed
+from shared.datasets.entities import QueueDescription, problems
+from shared.datasets.errors import EntitiesMisconfigured, ManageRightMissing, UnreadableMessage
 from shared.datasets.flows import check_queues, process_dataset
 from shared.datasets.flows.check_queues import CheckOnce
 from shared.datasets.periods import DAY, Period
 from shared.datasets.processing import DatasetWork, decode_work, schedule_processing
+from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import Message, Order
-from shared.messaging.send import BatchSender
-from shared.messaging.sending import RetryBudget
+from shared.messaging.send_state import RetryBudget
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -259,12 +259,12 @@ def test_a_replacement_waits_for_one_lease_at_the_most() -> None:
     """A claim written by a clock that was ahead."""
     work = decode_work(json.dumps(GOOD_WORK))
     ahead = Claim(work, "1", NOON + 10 * HOUR, seen_at=NOON)
-    assert put_off(ahead, "2", HOUR).scheduled_at == NOON + HOUR
+    assert postponed(ahead, "2", HOUR).scheduled_at == NOON + HOUR
 
 
 def test_the_longest_names_fit_into_the_id_of_a_replacement() -> None:
     work = DatasetWork("x" * 80, "2026-03-01T02:00Z/PT4H48M", NOON, NOON + HOUR, 19_000_000)
-    message_id = put_off(Claim(work, "1", NOON, NOON), str(2**63), HOUR).message_id
+    message_id = postponed(Claim(work, "1", NOON, NOON), str(2**63), HOUR).message_id
     assert message_id is not None
     assert len(message_id) <= 128
 
@@ -272,7 +272,7 @@ def test_the_longest_names_fit_into_the_id_of_a_replacement() -> None:
 async def test_a_message_whose_replacement_cannot_be_sent_is_not_completed() -> None:
     station = Station()
     await station.claims.take(station.work, "1")
-    station.sender.patience = RetryBudget(failures_max=2)
+    station.sender.budget = RetryBudget(failures_max=2)
     station.sender.link = MemoryLink(station.queue, [Fault.DROP_BEFORE] * 2)
     with pytest.raises(SendingStopped):
         await station.process("2")
@@ -357,8 +357,8 @@ async def test_in_a_week_with_late_data_every_period_is_processed_after_its_last
             assert len(dues) <= 2 + late_for // period.lateness
 
 
-GOOD_IN = QueueFacts("in", 37 * HOUR, requires_session=False, forward_to="Out")
-GOOD_OUT = QueueFacts("out", None, requires_session=True, forward_to=None)
+GOOD_IN = QueueDescription("in", 37 * HOUR, requires_session=False, forward_to="Out")
+GOOD_OUT = QueueDescription("out", None, requires_session=True, forward_to=None)
 
 
 def test_good_queues_have_no_problems() -> None:
@@ -368,8 +368,8 @@ def test_good_queues_have_no_problems() -> None:
 async def test_all_that_is_wrong_with_the_queues_is_said_at_once() -> None:
     reader = MemoryQueueReader(
         {
-            "in": QueueFacts("in", 36 * HOUR, requires_session=True, forward_to=None),
-            "out": QueueFacts("out", None, requires_session=False, forward_to=None),
+            "in": QueueDescription("in", 36 * HOUR, requires_session=True, forward_to=None),
+            "out": QueueDescription("out", None, requires_session=False, forward_to=None),
         }
     )
     with pytest.raises(EntitiesMisconfigured) as wrong:
@@ -389,9 +389,9 @@ class Guarded(MemoryQueueReader):
         super().__init__({})
         self.asked = 0
 
-    async def facts(self, queue: str) -> QueueFacts:
+    async def facts(self, queue: str) -> QueueDescription:
         self.asked += 1
-        raise FactsHidden(f"queue {queue}")
+        raise ManageRightMissing(f"queue {queue}")
 
 
 async def test_the_check_is_made_until_it_is_passed_and_then_no_more() -> None:
@@ -415,5 +415,5 @@ async def test_who_may_not_ask_is_warned_once(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_queue_without_duplicate_detection_must_be_made_anew() -> None:
-    queue = QueueFacts("in", None, requires_session=False, forward_to="out")
+    queue = QueueDescription("in", None, requires_session=False, forward_to="out")
     assert ["made anew" in problem for problem in problems(queue, GOOD_OUT, [DAILY])] == [True]

@@ -28,7 +28,7 @@ from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Recommendation
-from shared.datasets.entities import QueueFacts, problems
+from shared.datasets.entities import QueueDescription, problems
 from shared.datasets.flows import poison as telemetry_poison
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, Period
 from shared.ingestion.breaker.announcement import announcement
@@ -171,10 +171,10 @@ def test_settings_that_the_pages_name_are_settings(page: str) -> None:
     assert named
 
 
-def queue_facts(declared: Declaration) -> QueueFacts:
+def queue_facts(declared: Declaration) -> QueueDescription:
     properties = declared.value["properties"]
     days = re.fullmatch(r"P(\d)D", properties.get("duplicateDetectionHistoryTimeWindow", ""))
-    return QueueFacts(
+    return QueueDescription(
         declared.value["name"],
         timedelta(days=int(days[1])) if days and properties["requiresDuplicateDetection"] else None,
         properties["requiresSession"],

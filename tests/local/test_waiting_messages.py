@@ -25,8 +25,8 @@ from shared.adapters.tables.claims import TableClaims
 from shared.datasets.flows.process_dataset import LEASE
 from shared.datasets.ports import ClaimStore
 from shared.datasets.processing import DatasetWork, processing_message
+from shared.messaging.batch_sender import BatchSender
 from shared.messaging.model import Message
-from shared.messaging.send import BatchSender
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.wiring import autoscaling as wiring
 from tests.local.polling import until

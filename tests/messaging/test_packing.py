@@ -10,26 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.messaging.model import BatchLimits, Cargo, Chunk, Message, Order, Parcel
-from shared.messaging.packing import ENVELOPE_BYTES_MAX, cargo_of, pack, too_large
+from shared.messaging.model import BatchLimits, Chunk, EncodedMessage, Message, Order, SendRequest
+from shared.messaging.packing import ENVELOPE_BYTES_MAX, build_request, pack, too_large
 from shared.messaging.wire_size import envelope_bytes
 from tests.builders import NOW
 
 LIMIT = 1000
 
 
-def cargo(sizes: list[int], keys: list[str | None] | None = None) -> Cargo:
+def request_of(sizes: list[int], keys: list[str | None] | None = None) -> SendRequest:
     named = keys or [None] * len(sizes)
-    return cargo_of(
+    return build_request(
         [
-            Parcel(Message(None, message_id=f"m{place}", session_id=key), size)
+            EncodedMessage(Message(None, message_id=f"m{place}", session_id=key), size)
             for place, (size, key) in enumerate(zip(sizes, named, strict=True))
         ]
     )
 
 
-def packed(load: Cargo, limits: BatchLimits, order: Order) -> list[Chunk]:
-    return pack(range(len(load.parcels)), load, limits, order)
+def packed(load: SendRequest, limits: BatchLimits, order: Order) -> list[Chunk]:
+    return pack(range(len(load.encoded)), load, limits, order)
 
 
 loads = st.lists(st.tuples(st.integers(0, 900), st.sampled_from([None, "a", "b"])), max_size=60)
@@ -46,12 +46,12 @@ limits = st.builds(
 def test_every_message_is_in_one_batch_and_every_batch_within_its_limits(
     load: list[tuple[int, str | None]], limits: BatchLimits, order: Order
 ) -> None:
-    messages = cargo([size for size, _ in load], [key for _, key in load])
+    messages = request_of([size for size, _ in load], [key for _, key in load])
     chunks = packed(messages, limits, order)
     assert sorted(p for chunk in chunks for p in chunk.positions) == list(range(len(load)))
     for chunk in chunks:
         sections = sum(messages.sections[p] for p in chunk.positions)
-        first = messages.parcels[chunk.positions[0]].message
+        first = messages.encoded[chunk.positions[0]].message
         assert chunk.wire_bytes == sections + envelope_bytes(first)
         counted = chunk.wire_bytes + limits.extra_bytes * len(chunk.positions)
         assert counted <= limits.batch_bytes or len(chunk.positions) == 1
@@ -63,7 +63,7 @@ def test_every_message_is_in_one_batch_and_every_batch_within_its_limits(
 def test_order_is_kept_as_far_as_it_is_asked_for(
     load: list[tuple[int, str | None]], limits: BatchLimits
 ) -> None:
-    messages = cargo([size for size, _ in load], [key for _, key in load])
+    messages = request_of([size for size, _ in load], [key for _, key in load])
     kept = [p for chunk in packed(messages, limits, Order.KEPT) for p in chunk.positions]
     assert kept == list(range(len(load)))
     per_key = packed(messages, limits, Order.KEPT_PER_KEY)
@@ -84,7 +84,7 @@ def fewest_in_order(sizes: list[int], room: int, count_max: int) -> int:
 
 @given(st.lists(st.integers(0, 900), max_size=25), st.integers(1, 6))
 def test_no_division_that_keeps_the_order_has_fewer_batches(sizes: list[int], most: int) -> None:
-    load = cargo(sizes)
+    load = request_of(sizes)
     room = LIMIT - envelope_bytes(Message(None, message_id="m0"))
     found = packed(load, BatchLimits(LIMIT, most), Order.KEPT)
     longest_id = envelope_bytes(Message(None, message_id="m24"))
@@ -95,7 +95,7 @@ def test_no_division_that_keeps_the_order_has_fewer_batches(sizes: list[int], mo
 def test_free_order_stays_within_a_percent_of_the_bound() -> None:
     randomly = random.Random(5)
     sizes = [min(200_000, int(randomly.lognormvariate(7.6, 1))) for _ in range(5000)]
-    load = cargo(sizes)
+    load = request_of(sizes)
     limits = BatchLimits(262_144)
     bound = math.ceil(sum(load.sections) / limits.batch_bytes)
     free, kept = (len(packed(load, limits, order)) for order in (Order.FREE, Order.KEPT))
@@ -104,14 +104,14 @@ def test_free_order_stays_within_a_percent_of_the_bound() -> None:
 
 
 def test_ten_thousand_tiny_messages_make_three_batches_for_their_number() -> None:
-    chunks = packed(cargo([10] * 10_000), BatchLimits(262_144), Order.FREE)
+    chunks = packed(request_of([10] * 10_000), BatchLimits(262_144), Order.FREE)
     assert [len(chunk.positions) for chunk in chunks] == [4500, 4500, 1000]
 
 
 def test_what_fits_alone_but_not_beside_the_longest_id_still_gets_a_batch() -> None:
     short, long = Message(None, message_id="s"), Message(None, message_id="l" * 100)
     room = LIMIT - envelope_bytes(short) - 8
-    load = cargo_of([Parcel(short, room), Parcel(long, 10)])
+    load = build_request([EncodedMessage(short, room), EncodedMessage(long, 10)])
     assert too_large([0, 1], load, BatchLimits(LIMIT)) == []
     assert {tuple(c.positions) for c in packed(load, BatchLimits(LIMIT), Order.FREE)} == {
         (0,),
@@ -122,7 +122,7 @@ def test_what_fits_alone_but_not_beside_the_longest_id_still_gets_a_batch() -> N
 @pytest.mark.parametrize(("surplus", "refused"), [(0, []), (1, [1])])
 def test_too_large_is_what_does_not_fit_to_the_byte(surplus: int, refused: list[int]) -> None:
     room = LIMIT - envelope_bytes(Message(None, message_id="m1")) - 8
-    load = cargo([300, room + surplus])
+    load = request_of([300, room + surplus])
     assert too_large(range(2), load, BatchLimits(LIMIT)) == refused
     assert too_large(range(2), load, BatchLimits(LIMIT, extra_bytes=9, learned_bytes=99)) == refused
 
@@ -135,15 +135,17 @@ def test_in_free_order_a_batch_has_room_for_whichever_envelope_comes_to_stand_ar
     short, long = Message(None, message_id="s"), Message(None, message_id="l" * 100)
     messages = [short, long] if first == "short" else [long, short]
     room = LIMIT - envelope_bytes(short) - 2 * 8
-    load = cargo_of([Parcel(message, room // 2) for message in messages])
+    load = build_request([EncodedMessage(message, room // 2) for message in messages])
     chunks = packed(load, BatchLimits(LIMIT), Order.FREE)
     assert [list(chunk.positions) for chunk in chunks] == [[0], [1]]
     assert all(chunk.wire_bytes <= LIMIT for chunk in chunks)
 
 
-def of_sizes(*sizes: int) -> Cargo:
+def of_sizes(*sizes: int) -> SendRequest:
     """Messages that take so many bytes in a batch, all with an envelope of the same length."""
-    return cargo_of([Parcel(Message(None, message_id="m"), size - 8) for size in sizes])
+    return build_request(
+        [EncodedMessage(Message(None, message_id="m"), size - 8) for size in sizes]
+    )
 
 
 ROOM = LIMIT - envelope_bytes(Message(None, message_id="m"))
@@ -178,7 +180,7 @@ def test_messages_of_a_session_or_of_a_partition_key_alone_stay_among_themselves
         Message(None, message_id="2", partition_key="b"),
         Message(None, message_id="3"),
     ]
-    load = cargo_of([Parcel(message, 10) for message in messages])
+    load = build_request([EncodedMessage(message, 10) for message in messages])
     assert list(load.keys) == ["a", "b", None]
     assert len(packed(load, BatchLimits(LIMIT), order)) == 3
 
@@ -194,7 +196,7 @@ def test_even_the_longest_ids_of_the_largest_characters_are_counted() -> None:
         time_to_live=timedelta(days=1),
     )
     assert envelope_bytes(largest) <= ENVELOPE_BYTES_MAX
-    load = cargo_of([Parcel(largest, 5000)])
+    load = build_request([EncodedMessage(largest, 5000)])
     just_beside = load.sections[0] + envelope_bytes(largest)
     assert too_large([0], load, BatchLimits(just_beside)) == []
     assert too_large([0], load, BatchLimits(just_beside - 1)) == [0]

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 import pytest
 
 from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
-from shared.adapters.service_bus.encoding import parcels
+from shared.adapters.service_bus.encoder import encode_all
+from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped, UnsendableMessage
 from shared.messaging.model import Batch, BatchLimits, Message, Order
-from shared.messaging.packing import cargo_of
-from shared.messaging.send import BatchSender
-from shared.messaging.sending import Outcome, RetryBudget, SizeExceeded, advance, begin
+from shared.messaging.packing import build_request
+from shared.messaging.send_state import Outcome, RetryBudget, SizeExceeded, advance, begin
 
 LIMIT = 4096
 
@@ -96,7 +96,7 @@ async def test_a_refused_batch_is_divided_and_what_was_sent_is_not_sent_again() 
     bench = Bench(queue=MemoryQueue(3000))
     result = await bench.sender.send(messages(40))
     assert bench.bodies == [message.body for message in messages(40)]
-    assert sum(len(batch.parcels) for batch in bench.queue.accepted) == 40
+    assert sum(len(batch.encoded) for batch in bench.queue.accepted) == 40
     assert bench.sender.limits is not None
     assert bench.sender.limits.batch_bytes <= 3800
     assert (await bench.sender.send(messages(3))).retries == 0
@@ -116,8 +116,8 @@ async def test_a_limit_learned_from_small_messages_refuses_no_large_one(order: O
 
 
 def test_a_message_that_others_headers_would_make_too_large_is_tried_alone() -> None:
-    load = parcels([*messages(2, 10), *messages(1, LIMIT - 60)], 0)
-    sending = begin(cargo_of(load), BatchLimits(LIMIT), Order.KEPT)
+    load = encode_all([*messages(2, 10), *messages(1, LIMIT - 60)], 0)
+    sending = begin(build_request(load), BatchLimits(LIMIT), Order.KEPT)
     wiser = advance(sending, SizeExceeded(header_bytes=54), RetryBudget())
     assert ([list(chunk.positions) for chunk in wiser.chunks], wiser.refused) == ([[0, 1], [2]], ())
 
@@ -126,7 +126,7 @@ class FussyQueue(MemoryQueue):
     """Finds every batch with one certain message too large."""
 
     def too_large(self, batch: Batch) -> bool:
-        return any(parcel.message.message_id == "bad" for parcel in batch.parcels)
+        return any(item.message.message_id == "bad" for item in batch.encoded)
 
 
 @pytest.mark.parametrize("place", [0, 1, 150, 299])
@@ -185,14 +185,14 @@ async def test_too_many_failures_in_a_row_tell_what_is_left() -> None:
 async def test_a_link_that_opens_with_a_smaller_limit_divides_what_is_left() -> None:
     bench = Bench([Fault.DROP_BEFORE], announced=[LIMIT, 1200])
     await bench.sender.send(messages(14))
-    assert [len(batch.parcels) for batch in bench.queue.accepted] == [2] * 7
+    assert [len(batch.encoded) for batch in bench.queue.accepted] == [2] * 7
 
 
 async def test_a_link_that_opens_with_a_larger_limit_takes_what_it_would_not_before() -> None:
     bench = Bench([Fault.DROP_BEFORE], announced=[LIMIT, 2 * LIMIT], queue=MemoryQueue(2 * LIMIT))
     await bench.sender.send(messages(14))
     await bench.sender.send([Message(bytes(LIMIT), message_id="large")])
-    assert [len(batch.parcels) for batch in bench.queue.accepted] == [14, 1]
+    assert [len(batch.encoded) for batch in bench.queue.accepted] == [14, 1]
 
 
 class DeadLink(MemoryLink):

@@ -8,9 +8,9 @@ from datetime import date, timedelta
 import pytest
 
 from shared.adapters.memory.nightly import MemoryNotifier, MemoryRunStore, MemorySubmitter
-from shared.nightly.flows.settle import RunManager
+from shared.nightly.flows.run_manager import RunManager
 from shared.nightly.model import Demand, Job, JobPhase, JobStatus, RunPolicy, RunState
-from shared.sampling.unreadable import PREFIX, found_in, spans
+from shared.sampling.unreadable import PREFIX, last_warning, spans
 from tests.builders import NOW
 
 WARNING = "2 dates of files (2026-01-01 to 2026-01-02), since their files are gone"
@@ -53,5 +53,5 @@ def test_neighbouring_dates_are_told_as_one_span_and_long_lists_are_cut() -> Non
 
 def test_the_job_is_found_in_a_log_whatever_stands_before_it() -> None:
     log = ["{}", f"stderr: {PREFIX}1 date", f"26/03/01 INFO {PREFIX}2 dates ", "end"]
-    assert found_in(log) == "2 dates"
-    assert found_in(["warning: 3 lines quarantined"]) == ""
+    assert last_warning(log) == "2 dates"
+    assert last_warning(["warning: 3 lines quarantined"]) == ""

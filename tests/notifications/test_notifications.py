@@ -23,11 +23,11 @@ from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import EntryKind, History, LogEntry, ScalingState
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, Gap, Stream
 from shared.ingestion.operating import notices as failed_events
-from shared.nightly.alarms import alarms
+from shared.nightly.notices import trend_notices
 from shared.notifications import flow
 from shared.notifications.news import News, NewsKind
 from shared.notifications.ports import NotSent, Observed
-from shared.notifications.telling import NotificationIntervals, Telling
+from shared.notifications.selection import Notification, NotificationIntervals
 from shared.sampling.trend_rows import Trend
 from tests.builders import NOW, ago, resource, sample, state
 
@@ -52,7 +52,7 @@ class World:
     def __init__(self) -> None:
         self.now = NOW
         self.people = People()
-        self.memories = MemoryNotificationStore(lambda: self.now)
+        self.records = MemoryNotificationStore(lambda: self.now)
         self.happened: list[News] = []
         self.lasting: list[News] = []
         self.broken = False
@@ -67,7 +67,7 @@ class World:
         self.now += minutes * MINUTE
         before = len(self.people.read)
         sources = {"world": self.look}
-        await flow.run(sources, self.memories, self.people, PATIENCE)
+        await flow.run(sources, self.records, self.people, PATIENCE)
         return self.people.read[before:]
 
     def happen(self, news_id: str, kind: NewsKind = NewsKind.SCALED, subject: str = "a") -> None:
@@ -146,7 +146,7 @@ async def test_a_place_that_cannot_be_looked_at_ends_no_condition_and_hides_no_o
         return Observed([News("x", NewsKind.POISON, "b", now, "poison")])
 
     sources = {"world": world.look, "other": other}
-    sent = await flow.run(sources, world.memories, world.people, PATIENCE)
+    sent = await flow.run(sources, world.records, world.people, PATIENCE)
     assert sent == 1
     assert [news.kind for news in world.people.read] == ["source.stale", "message.poison"]
 
@@ -159,21 +159,21 @@ async def test_what_lasts_is_told_though_another_place_cannot_be_looked_at() -> 
         raise OSError("table gone")
 
     sources = {"world": world.look, "trends": broken}
-    assert await flow.run(sources, world.memories, world.people, PATIENCE) == 1
+    assert await flow.run(sources, world.records, world.people, PATIENCE) == 1
 
 
 async def test_news_that_cannot_be_remembered_hold_up_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
-    remember = world.memories.remember
+    save = world.records.save
 
-    async def fails_for_a(telling: Telling) -> None:
-        if telling.news.subject == "a":
+    async def fails_for_a(notification: Notification) -> None:
+        if notification.news.subject == "a":
             raise OSError("table gone")
-        await remember(telling)
+        await save(notification)
 
-    monkeypatch.setattr(world.memories, "remember", fails_for_a)
+    monkeypatch.setattr(world.records, "save", fails_for_a)
     world.happen("1", subject="a")
     world.happen("2", subject="b")
     assert [news.news_id for news in await world.minute()] == ["1", "2"]
@@ -192,7 +192,7 @@ async def test_who_never_answers_does_not_hold_up_the_host(
     world = World()
     world.happen("1")
     async with asyncio.timeout(60):
-        assert await flow.run({"w": world.look}, world.memories, Hanging(), PATIENCE) == 0
+        assert await flow.run({"w": world.look}, world.records, Hanging(), PATIENCE) == 0
     assert [news.news_id for news in await world.minute()] == ["1"]
 
 
@@ -231,13 +231,13 @@ async def test_what_is_found_of_an_earlier_day_is_told_after_that_of_a_later_one
         for day in ("2026-02-28", "2026-02-26")
     )
     for found in ([later], [later, earlier], [later, earlier]):
-        world.happened = list(alarms(found))
+        world.happened = list(trend_notices(found))
 
         async def look(_since: datetime, _now: datetime) -> Observed:
             return Observed(world.happened)
 
         world.now += 20 * MINUTE
-        await flow.run({"trends": look}, world.memories, world.people, PATIENCE)
+        await flow.run({"trends": look}, world.records, world.people, PATIENCE)
     told = [news.headline for news in world.people.read]
     assert told == [f"checkout: events of 2026-02-{day} are missing" for day in (28, 26)]
 
@@ -360,7 +360,7 @@ def test_a_day_on_which_events_went_missing_is_told_once_whatever_the_series() -
     day = Trend("2026-02-28", "checkout", "AppEvents", verdict="events lost", reason="half of them")
     series = replace(day, measurement="Amount", dimensions={"country": "CH"})
     normal = replace(day, date="2026-02-27", verdict="normal")
-    told = list(alarms([day, series, normal]))
+    told = list(trend_notices([day, series, normal]))
     assert [news.subject for news in told] == ["checkout", "checkout Amount country=CH"]
     assert len({news.news_id for news in told}) == 2
     assert told[0].headline == "checkout: events of 2026-02-28 are missing"

@@ -20,8 +20,8 @@ from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import LogEntry
 from shared.notifications import flow
 from shared.notifications.news import News, NewsKind
-from shared.notifications.ports import Forgotten, Look, Observed
-from shared.notifications.telling import OVERLAP, NotificationIntervals, looks_from
+from shared.notifications.ports import NotificationConflict, Observed, SourceProgress
+from shared.notifications.selection import OVERLAP, NotificationIntervals, read_from
 from tests.builders import NOW, SOURCE, resource
 from tests.notifications.test_notifications import MINUTE, PATIENCE, People, World
 
@@ -83,7 +83,7 @@ async def test_a_place_that_fails_is_gone_on_with_where_it_was_and_others_where_
 
     async def minute() -> None:
         world.now += MINUTE
-        await flow.run(sources, world.memories, world.people, PATIENCE)
+        await flow.run(sources, world.records, world.people, PATIENCE)
 
     await minute()
     world.broken = True
@@ -96,20 +96,20 @@ async def test_a_place_that_fails_is_gone_on_with_where_it_was_and_others_where_
 class OddMemories(MemoryNotificationStore):
     """Cannot remember looks: another instance is faster, or the table is gone."""
 
-    error: Exception = Forgotten("world")
+    error: Exception = NotificationConflict("world")
 
-    async def looked(self, _source: str, _look: Look) -> None:
+    async def save_progress(self, _source: str, _look: SourceProgress) -> None:
         raise self.error
 
 
-@pytest.mark.parametrize("error", [Forgotten("world"), OSError("gone")])
+@pytest.mark.parametrize("error", [NotificationConflict("world"), OSError("gone")])
 async def test_a_look_that_is_not_remembered_is_made_again_and_tells_nothing_twice(
     error: Exception,
 ) -> None:
     world = Reading()
     odd = OddMemories(lambda: world.now)
     odd.error = error
-    world.memories = odd
+    world.records = odd
     world.happen("1")
     told = [*await world.minute(), *await world.minute(30), *await world.minute(30)]
     assert [news.news_id for news in told] == ["1"]
@@ -165,7 +165,7 @@ class Fleet:
         metrics = dict.fromkeys(MANY, SOURCE)
         made = [resource(name, metrics=metrics, **changes) for name in names]
         self.resources: Mapping[str, Resource] = {each.name: each for each in made}
-        self.memories = MemoryNotificationStore(lambda: self.now)
+        self.records = MemoryNotificationStore(lambda: self.now)
         self.people = People()
 
     async def decide(self, value: float = 50, capacity: float = 2) -> None:
@@ -182,9 +182,7 @@ class Fleet:
 
     async def notify(self) -> int:
         self.store.lines_read = 0
-        await flow.run(
-            {"resources": self.look}, self.memories, self.people, NotificationIntervals()
-        )
+        await flow.run({"resources": self.look}, self.records, self.people, NotificationIntervals())
         return self.store.lines_read
 
     async def minutes(self, count: int) -> list[int]:
@@ -240,9 +238,9 @@ async def test_a_resource_whose_state_cannot_be_read_is_told_and_hides_no_other(
 
 
 def test_a_look_from_before_the_clock_was_set_back_passes_nothing_over() -> None:
-    patience = NotificationIntervals()
-    earliest = NOW - patience.look_back
+    intervals = NotificationIntervals()
+    earliest = NOW - intervals.look_back
     for until in (NOW + timedelta(minutes=10), datetime.max.replace(tzinfo=UTC)):
-        assert looks_from(until, NOW, patience) == earliest
-    assert looks_from(datetime.min.replace(tzinfo=UTC), NOW, patience) == earliest
-    assert looks_from(NOW, NOW, patience) > earliest
+        assert read_from(until, NOW, intervals) == earliest
+    assert read_from(datetime.min.replace(tzinfo=UTC), NOW, intervals) == earliest
+    assert read_from(NOW, NOW, intervals) > earliest

@@ -14,7 +14,7 @@ from shared.sampling.estimates import figures
 from shared.sampling.model import Quarantined, Record, Weight, WeightSource
 from shared.sampling.partials import Item, Partial, merged, partial_of
 from shared.sampling.records import read_lines
-from shared.sampling.verdict import Finding, judge_all
+from shared.sampling.verdict import VerdictKind, judge_all
 
 START = datetime(2017, 5, 1, tzinfo=UTC)
 DAYS, CHANGED, LOST = 35, 28, 32
@@ -62,10 +62,10 @@ def test_from_lines_to_verdicts() -> None:
     assert days[0].value == 200
     assert days[CHANGED].value == pytest.approx(200, abs=8)
     assert days[CHANGED].sampling_rate_percent == 25
-    found = [verdict.finding for verdict in judge_all(days)]
-    assert set(found[21:CHANGED]) == {Finding.NORMAL}
-    assert found[CHANGED] is Finding.SAMPLING_CHANGED
-    assert found[LOST] is Finding.EVENTS_LOST
+    found = [verdict.kind for verdict in judge_all(days)]
+    assert set(found[21:CHANGED]) == {VerdictKind.NORMAL}
+    assert found[CHANGED] is VerdictKind.SAMPLING_CHANGED
+    assert found[LOST] is VerdictKind.EVENTS_LOST
 
 
 def test_the_sum_is_judged_where_it_is_asked_for() -> None:

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shared.sampling.estimates import Figures, figures
+from shared.sampling.estimates import EventEstimates, figures, t_975
 from shared.sampling.model import Weight, WeightSource
 from shared.sampling.operations import Level, Operation
 from shared.sampling.partials import Item, Partial, merged, partial_of
-from shared.sampling.student import t_975
 
 ITEMS = st.lists(
     st.builds(
@@ -183,7 +182,7 @@ class MonteCarlo:
         self.bias_error = float(np.std(ratios)) / math.sqrt(ROUNDS)
 
     @staticmethod
-    def _figures(k: np.ndarray, x: np.ndarray, owner: np.ndarray) -> Figures:
+    def _figures(k: np.ndarray, x: np.ndarray, owner: np.ndarray) -> EventEstimates:
         kept = zip(k.tolist(), x.tolist(), owner.tolist(), strict=True)
         return figures(partial_of([item(a, b, str(c)) for a, b, c in kept]))
 

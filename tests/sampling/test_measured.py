@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.nightly.alarms import alarms
+from shared.nightly.notices import trend_notices
 from shared.sampling.comparison import Day
-from shared.sampling.measured import judge_measured, together
+from shared.sampling.measured import combined, judge_measured
 from shared.sampling.trend_rows import Trend, from_json, trend_of, trend_row
-from shared.sampling.verdict import Finding, Verdict, judge_all
+from shared.sampling.verdict import Verdict, VerdictKind, judge_all
 from shared.web import panels
 from shared.web.attention import attention
 from spark_jobs.engine import BlobDate
@@ -31,7 +31,7 @@ WEEK = (1.0, 1.05, 1.1, 1.05, 0.95, 0.45, 0.4)
 WIGGLE = (0.02, -0.03, 0.01, 0.03, -0.02, -0.01, 0.025, -0.015, 0.0)
 MEAN = (0.01, 0.0, -0.02, 0.015, -0.01, 0.02, -0.015, 0.005, 0.0, -0.005, 0.0)
 TODAY = 56
-LOST, CHANGED = Finding.MEASUREMENT_LOST, Finding.MEASUREMENT_CHANGED
+LOST, CHANGED = VerdictKind.MEASUREMENT_LOST, VerdictKind.MEASUREMENT_CHANGED
 
 
 def count(index: int, share: float = 1.0) -> float:
@@ -57,44 +57,46 @@ def days(number: int = TODAY) -> list[Day]:
 @pytest.mark.parametrize("left", [0.0, 0.3, 0.7])
 def test_values_that_are_missing_at_an_unchanged_count_are_lost(left: float) -> None:
     verdict = judge_measured(day(TODAY, left), days())
-    assert verdict.finding is LOST
+    assert verdict.kind is LOST
     assert "of what the count lets expect" in verdict.reason
 
 
 @pytest.mark.parametrize(
     ("values", "share", "finding"),
     [
-        (1.0, 1.0, Finding.NORMAL),
-        (1.0, 0.3, Finding.NORMAL),  # events are lost: the sum fell as the count did
-        (1.0, 3.0, Finding.NORMAL),
+        (1.0, 1.0, VerdictKind.NORMAL),
+        (1.0, 0.3, VerdictKind.NORMAL),  # events are lost: the sum fell as the count did
+        (1.0, 3.0, VerdictKind.NORMAL),
         (2.0, 1.0, CHANGED),
         (0.3, 0.3, LOST),
-        (0.3, 1 / 0.3, Finding.UNCERTAIN),  # many small ones came in addition
-        (1 / 0.3, 0.3, Finding.UNCERTAIN),  # the large ones are all still there
+        (0.3, 1 / 0.3, VerdictKind.UNCERTAIN),  # many small ones came in addition
+        (1 / 0.3, 0.3, VerdictKind.UNCERTAIN),  # the large ones are all still there
     ],
 )
-def test_the_sum_is_held_against_its_count(values: float, share: float, finding: Finding) -> None:
-    assert judge_measured(day(TODAY, values, share), days()).finding is finding
+def test_the_sum_is_held_against_its_count(
+    values: float, share: float, finding: VerdictKind
+) -> None:
+    assert judge_measured(day(TODAY, values, share), days()).kind is finding
 
 
 def test_a_measurement_that_gets_smaller_for_good_is_normal_after_a_week() -> None:
     series = [*days(), *[day(index, 0.5) for index in range(TODAY, 77)]]
-    found = [verdict.finding for verdict in judge_all(series, by=judge_measured)]
+    found = [verdict.kind for verdict in judge_all(series, by=judge_measured)]
     assert set(found[TODAY : TODAY + 7]) == {LOST}
-    assert set(found[TODAY + 8 :]) == {Finding.NORMAL}
+    assert set(found[TODAY + 8 :]) == {VerdictKind.NORMAL}
 
 
 def test_after_a_day_of_loss_the_next_is_as_before() -> None:
     series = [*days(), day(TODAY, 0.3), *[day(index) for index in range(TODAY + 1, 70)]]
-    found = [verdict.finding for verdict in judge_all(series, by=judge_measured)]
+    found = [verdict.kind for verdict in judge_all(series, by=judge_measured)]
     assert found[TODAY] is LOST
-    assert set(found[TODAY + 1 :]) == {Finding.NORMAL}
+    assert set(found[TODAY + 1 :]) == {VerdictKind.NORMAL}
 
 
 def test_sampling_that_nobody_told_of_is_no_loss_of_values() -> None:
     """Count and sum fall alike, so the sum says nothing about it."""
     unknown = replace(day(TODAY, 1.0, 0.25), trusted=False)
-    assert judge_measured(unknown, days()).finding is Finding.NORMAL
+    assert judge_measured(unknown, days()).kind is VerdictKind.NORMAL
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_sampling_that_nobody_told_of_is_no_loss_of_values() -> None:
 )
 def test_nothing_is_claimed_of_what_cannot_be_compared(history: list[Day], said: str) -> None:
     verdict = judge_measured(day(TODAY, 0.3), history)
-    assert verdict.finding is Finding.UNCERTAIN
+    assert verdict.kind is VerdictKind.UNCERTAIN
     assert said in verdict.reason
 
 
@@ -139,32 +141,37 @@ def test_no_series_raises_and_every_day_gets_its_verdict(seed: int) -> None:
 @pytest.mark.parametrize(
     ("of_count", "of_sum", "finding", "figure"),
     [
-        (Finding.NORMAL, Finding.NORMAL, Finding.NORMAL, "count and sum"),
-        (Finding.NORMAL, LOST, LOST, "sum"),
-        (Finding.SAMPLING_CHANGED, LOST, LOST, "sum"),
-        (Finding.UNCERTAIN, LOST, LOST, "sum"),
-        (Finding.TRAFFIC_CHANGED, LOST, LOST, "sum"),
-        (Finding.EVENTS_LOST, LOST, Finding.EVENTS_LOST, "count and sum"),
-        (Finding.EVENTS_LOST, Finding.NORMAL, Finding.EVENTS_LOST, "count and sum"),
-        (Finding.EVENTS_LOST, Finding.UNCERTAIN, Finding.EVENTS_LOST, "count"),
-        (Finding.EVENTS_LOST, CHANGED, Finding.EVENTS_LOST, "count"),
-        (Finding.NORMAL, CHANGED, CHANGED, "sum"),
-        (Finding.TRAFFIC_CHANGED, CHANGED, Finding.TRAFFIC_CHANGED, "count"),
-        (Finding.TRAFFIC_CHANGED, Finding.NORMAL, Finding.TRAFFIC_CHANGED, "count and sum"),
-        (Finding.NORMAL, Finding.UNCERTAIN, Finding.NORMAL, "count"),
-        (Finding.UNCERTAIN, Finding.UNCERTAIN, Finding.UNCERTAIN, "count and sum"),
-        (Finding.UNCERTAIN, Finding.NORMAL, Finding.UNCERTAIN, "count"),
-        (Finding.NORMAL, None, Finding.NORMAL, "count"),
+        (VerdictKind.NORMAL, VerdictKind.NORMAL, VerdictKind.NORMAL, "count and sum"),
+        (VerdictKind.NORMAL, LOST, LOST, "sum"),
+        (VerdictKind.SAMPLING_CHANGED, LOST, LOST, "sum"),
+        (VerdictKind.UNCERTAIN, LOST, LOST, "sum"),
+        (VerdictKind.TRAFFIC_CHANGED, LOST, LOST, "sum"),
+        (VerdictKind.EVENTS_LOST, LOST, VerdictKind.EVENTS_LOST, "count and sum"),
+        (VerdictKind.EVENTS_LOST, VerdictKind.NORMAL, VerdictKind.EVENTS_LOST, "count and sum"),
+        (VerdictKind.EVENTS_LOST, VerdictKind.UNCERTAIN, VerdictKind.EVENTS_LOST, "count"),
+        (VerdictKind.EVENTS_LOST, CHANGED, VerdictKind.EVENTS_LOST, "count"),
+        (VerdictKind.NORMAL, CHANGED, CHANGED, "sum"),
+        (VerdictKind.TRAFFIC_CHANGED, CHANGED, VerdictKind.TRAFFIC_CHANGED, "count"),
+        (
+            VerdictKind.TRAFFIC_CHANGED,
+            VerdictKind.NORMAL,
+            VerdictKind.TRAFFIC_CHANGED,
+            "count and sum",
+        ),
+        (VerdictKind.NORMAL, VerdictKind.UNCERTAIN, VerdictKind.NORMAL, "count"),
+        (VerdictKind.UNCERTAIN, VerdictKind.UNCERTAIN, VerdictKind.UNCERTAIN, "count and sum"),
+        (VerdictKind.UNCERTAIN, VerdictKind.NORMAL, VerdictKind.UNCERTAIN, "count"),
+        (VerdictKind.NORMAL, None, VerdictKind.NORMAL, "count"),
     ],
 )
 def test_a_joint_finding_says_which_figure_it_is_about(
-    of_count: Finding, of_sum: Finding | None, finding: Finding, figure: str
+    of_count: VerdictKind, of_sum: VerdictKind | None, finding: VerdictKind, figure: str
 ) -> None:
     measured = Verdict(START, of_sum, "b", {"value": 1.0}) if of_sum else None
-    joint = together(Verdict(START, of_count, "a", {"value": 2.0}), measured, "Amount")
-    assert (joint.finding, joint.figure) == (finding, figure)
-    assert joint.reason == ("count: a; sum of Amount: b" if measured else "a")
-    assert joint.evidence == {"value": 2.0, **({"sum_value": 1.0} if measured else {})}
+    verdict_of_both = combined(Verdict(START, of_count, "a", {"value": 2.0}), measured, "Amount")
+    assert (verdict_of_both.kind, verdict_of_both.figure) == (finding, figure)
+    assert verdict_of_both.reason == ("count: a; sum of Amount: b" if measured else "a")
+    assert verdict_of_both.evidence == {"value": 2.0, **({"sum_value": 1.0} if measured else {})}
 
 
 # --- from sums to what people see --------------------------------------------------------------
@@ -203,7 +210,7 @@ def test_a_sum_that_is_cut_at_an_unchanged_count_is_told_as_a_lost_measurement(
     assert (trend.count_verdict, trend.sum_verdict) == ("normal", "measurement lost")
     assert "sum of Amount: " in trend.reason
     assert trend_of(trend_row(trend)) == trend
-    (news,) = alarms(found)
+    (news,) = trend_notices(found)
     assert news.headline == "OrderPlaced Amount: values of Amount of 2017-02-27 are missing"
     assert news.data["figure"] == "sum"
     shown = panels.trends([each for each in found if each.event == "OrderPlaced"])
@@ -276,9 +283,9 @@ def test_heavy_tails_are_not_taken_for_loss_and_a_loss_is_mostly_found() -> None
         usual = [world.day(index) for index in range(70)]
         for index in range(50, 70):
             found["ordinary"] += 1
-            found["alarms"] += judge_measured(usual[index], usual[:index]).finding is LOST
+            found["alarms"] += judge_measured(usual[index], usual[:index]).kind is LOST
         for index in (52, 61, 69):
             found["cuts"] += 1
-            found["found"] += judge_measured(world.day(index, 0.3), usual[:index]).finding is LOST
+            found["found"] += judge_measured(world.day(index, 0.3), usual[:index]).kind is LOST
     assert found["alarms"] / found["ordinary"] <= 0.005
     assert found["found"] / found["cuts"] >= 0.9

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling.measurements import WeekProfile
-from shared.sampling.profile import HOURS, Absent, HourCount, How, UsualWeek, week_profile
+from shared.sampling.profile import HOURS, HourCount, HourMethod, NoProfile, UsualWeek, week_profile
 
 MONDAY = datetime(2017, 5, 1, tzinfo=UTC)
 Load = Callable[[datetime], float | None]
@@ -87,21 +87,21 @@ def test_an_hour_without_items_is_zero_and_an_unknown_one_is_none() -> None:
     assert quiet.items_per_minute[3] == 0
     gap = profile(lambda time: None if time.hour == 3 and time.weekday() == 0 else 60.0)
     assert gap.items_per_minute[3] is None
-    assert gap.uncertain == {3: How.UNKNOWN}
+    assert gap.uncertain == {3: HourMethod.UNKNOWN}
     assert (gap.weeks[3], gap.weeks[4]) == (0, 8)
 
 
 @pytest.mark.parametrize(
     ("unknown", "hour", "value", "how"),
     [
-        (lambda t: t.weekday() == 1, 24 + 9, 9, How.LIKE_DAYS),
-        (lambda t: t.weekday() >= 5, 5 * 24 + 9, 9, How.ANY_DAY),
-        (lambda t: t.hour == 9, 9, 9, How.BETWEEN),
-        (lambda t: t.hour in (8, 9), 9, 9, How.BETWEEN),
+        (lambda t: t.weekday() == 1, 24 + 9, 9, HourMethod.LIKE_DAYS),
+        (lambda t: t.weekday() >= 5, 5 * 24 + 9, 9, HourMethod.ANY_DAY),
+        (lambda t: t.hour == 9, 9, 9, HourMethod.BETWEEN),
+        (lambda t: t.hour in (8, 9), 9, 9, HourMethod.BETWEEN),
     ],
 )
 def test_hours_that_only_one_week_knows_are_filled_and_told(
-    unknown: Callable[[datetime], bool], hour: int, value: float, how: How
+    unknown: Callable[[datetime], bool], hour: int, value: float, how: HourMethod
 ) -> None:
     second_week = MONDAY - timedelta(weeks=7)
     found = profile(
@@ -109,7 +109,7 @@ def test_hours_that_only_one_week_knows_are_filled_and_told(
     )
     assert found.weeks[hour] == 1
     assert found.items_per_minute[hour] == pytest.approx(value)
-    assert found.how[hour] is how
+    assert found.methods[hour] is how
 
 
 def test_an_hour_that_differs_from_week_to_week_is_told() -> None:
@@ -117,7 +117,7 @@ def test_an_hour_that_differs_from_week_to_week_is_told() -> None:
         week = (MONDAY - time).days // 7
         return 100.0 * (1 + 3 * (week % 2)) if time.hour == 5 else 100.0
 
-    assert set(profile(load).uncertain.values()) == {How.UNEVEN}
+    assert set(profile(load).uncertain.values()) == {HourMethod.UNEVEN}
 
 
 def test_little_and_sampled_is_not_taken_for_nothing() -> None:
@@ -129,14 +129,14 @@ def test_little_and_sampled_is_not_taken_for_nothing() -> None:
         sparse.append(HourCount(MONDAY - timedelta(hours=hour), 10.0 * kept, kept))
     found = week_profile(sparse, MONDAY)
     assert isinstance(found, UsualWeek)
-    assert set(found.how) == {How.MEAN}
+    assert set(found.methods) == {HourMethod.MEAN}
     assert sum(known(found)) / HOURS == pytest.approx(5 / 60, rel=0.1)
 
 
 @pytest.mark.parametrize("weeks", [0, 1, 1.4])
 def test_too_little_history_is_no_profile(weeks: float) -> None:
     found = week_profile(counts(by_local_hour, weeks), MONDAY)
-    assert isinstance(found, Absent)
+    assert isinstance(found, NoProfile)
     assert "of the week's 168 hours are known from 2 weeks or more" in found.reason
 
 
@@ -164,7 +164,7 @@ def test_a_profile_is_whole_and_finite_or_none(loads: list[float | None], zone: 
     ]
     found = week_profile(given_counts, MONDAY, zone)
     if isinstance(found, UsualWeek):
-        assert len(found.items_per_minute) == len(found.how) == len(found.weeks) == HOURS
+        assert len(found.items_per_minute) == len(found.methods) == len(found.weeks) == HOURS
         assert all(math.isfinite(value) and value >= 0 for value in known(found))
         unsupported = [hour for hour in range(HOURS) if not found.weeks[hour]]
         assert [h for h in range(HOURS) if found.items_per_minute[h] is None] == unsupported

@@ -14,7 +14,7 @@ import pytest
 
 from shared.sampling.baseline import Point, expect
 from shared.sampling.comparison import SCORE_MAX, Day
-from shared.sampling.verdict import Finding, judge, judge_all
+from shared.sampling.verdict import VerdictKind, judge, judge_all
 
 START = date(2017, 1, 2)
 WEEK = (1.0, 1.05, 1.1, 1.05, 0.95, 0.45, 0.4)
@@ -43,25 +43,25 @@ def days(count: int = 56, **kwargs: float) -> list[Day]:
 
 def test_a_day_as_ever_is_normal() -> None:
     for index in range(56, 63):
-        assert judge(day(index), days()).finding is Finding.NORMAL
+        assert judge(day(index), days()).kind is VerdictKind.NORMAL
 
 
 def test_the_story_of_the_seed_a_sampling_change_is_no_loss() -> None:
     """The rate falls from 100 to 30 %: the chart of raw records falls, the adjusted does not."""
     verdict = judge(day(56, rate=30), days())
-    assert verdict.finding is Finding.SAMPLING_CHANGED
+    assert verdict.kind is VerdictKind.SAMPLING_CHANGED
     assert verdict.reason.startswith("30 % of records were kept, 100 % before")
     assert verdict.evidence["usual_sampling_rate_percent"] == 100
 
 
 def test_sampling_that_changes_while_events_are_lost_does_not_hide_the_loss() -> None:
-    assert judge(day(56, 0.5, rate=30), days()).finding is Finding.EVENTS_LOST
+    assert judge(day(56, 0.5, rate=30), days()).kind is VerdictKind.EVENTS_LOST
 
 
 @pytest.mark.parametrize("share", [0.6, 0.3, 0.0])
 def test_a_fall_against_the_control_is_loss(share: float) -> None:
     verdict = judge(day(56, share, control=1), days(control=1))
-    assert verdict.finding is Finding.EVENTS_LOST
+    assert verdict.kind is VerdictKind.EVENTS_LOST
     score = verdict.evidence["score_by_control"]
     assert isinstance(score, float)
     assert score < -SCORE_MAX
@@ -70,35 +70,35 @@ def test_a_fall_against_the_control_is_loss(share: float) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.8])
 def test_a_change_along_with_the_control_is_traffic(share: float) -> None:
     verdict = judge(day(56, share, control=share), days(control=1))
-    assert verdict.finding is Finding.TRAFFIC_CHANGED
+    assert verdict.kind is VerdictKind.TRAFFIC_CHANGED
 
 
 @pytest.mark.parametrize(
     ("share", "control", "finding"),
     [
-        (1.0, 3.0, Finding.UNCERTAIN),  # the control rose alone
-        (1.0, 0.0, Finding.UNCERTAIN),  # the control fell alone
-        (3.0, 1.0, Finding.TRAFFIC_CHANGED),
-        (3.0, 3.0, Finding.TRAFFIC_CHANGED),
-        (0.3, 3.0, Finding.EVENTS_LOST),
+        (1.0, 3.0, VerdictKind.UNCERTAIN),  # the control rose alone
+        (1.0, 0.0, VerdictKind.UNCERTAIN),  # the control fell alone
+        (3.0, 1.0, VerdictKind.TRAFFIC_CHANGED),
+        (3.0, 3.0, VerdictKind.TRAFFIC_CHANGED),
+        (0.3, 3.0, VerdictKind.EVENTS_LOST),
     ],
 )
-def test_event_and_control_apart(share: float, control: float, finding: Finding) -> None:
-    assert judge(day(56, share, control=control), days(control=1)).finding is finding
+def test_event_and_control_apart(share: float, control: float, finding: VerdictKind) -> None:
+    assert judge(day(56, share, control=control), days(control=1)).kind is finding
 
 
 def test_without_a_control_a_fall_is_called_loss_and_the_doubt_is_told() -> None:
     verdict = judge(day(56, 0.4), days())
-    assert verdict.finding is Finding.EVENTS_LOST
+    assert verdict.kind is VerdictKind.EVENTS_LOST
     assert "no control series" in verdict.reason
     holiday = judge(day(56, 0.4), days(), holidays={START + timedelta(days=56)})
-    assert holiday.finding is Finding.UNCERTAIN
+    assert holiday.kind is VerdictKind.UNCERTAIN
 
 
 def test_weights_that_cannot_be_trusted_make_a_fall_uncertain() -> None:
     today = replace(day(56, 0.4, control=1), trusted=False)
     verdict = judge(today, days(control=1))
-    assert verdict.finding is Finding.UNCERTAIN
+    assert verdict.kind is VerdictKind.UNCERTAIN
     assert "weights" in verdict.reason
 
 
@@ -108,35 +108,35 @@ def test_weights_that_cannot_be_trusted_make_a_fall_uncertain() -> None:
     ids=["none", "too short", "nothing ever", "gaps"],
 )
 def test_without_enough_history_nothing_is_claimed(history: list[Day]) -> None:
-    assert judge(day(56), history).finding is Finding.UNCERTAIN
+    assert judge(day(56), history).kind is VerdictKind.UNCERTAIN
 
 
 def test_a_handful_of_records_proves_no_loss() -> None:
     few = [replace(d, value=4.0, effective_records=4.0, standard_error=0.0) for d in days()]
     today = replace(day(56), value=0.0, effective_records=0.0)
-    assert judge(today, few).finding is Finding.UNCERTAIN
+    assert judge(today, few).kind is VerdictKind.UNCERTAIN
 
 
 def test_many_records_that_all_go_missing_are_a_loss_however_much_days_differ() -> None:
     wild = [replace(d, value=d.value * (1, 6)[index % 2]) for index, d in enumerate(days())]
     assert "days differ too much" in judge(day(56), wild).reason
-    assert judge(day(56, 0.01), wild).finding is Finding.EVENTS_LOST
+    assert judge(day(56, 0.01), wild).kind is VerdictKind.EVENTS_LOST
 
 
 def test_a_long_loss_stays_a_loss_and_the_days_after_it_are_normal() -> None:
     series = [*days(56, control=1), *[day(i, 0.5, control=1) for i in range(56, 77)]]
     series += [day(i, control=1) for i in range(77, 91)]
-    found = [verdict.finding for verdict in judge_all(series)]
-    assert set(found[35:56]) == {Finding.NORMAL}
-    assert set(found[56:77]) == {Finding.EVENTS_LOST}
-    assert set(found[77:]) == {Finding.NORMAL}
+    found = [verdict.kind for verdict in judge_all(series)]
+    assert set(found[35:56]) == {VerdictKind.NORMAL}
+    assert set(found[56:77]) == {VerdictKind.EVENTS_LOST}
+    assert set(found[77:]) == {VerdictKind.NORMAL}
 
 
 def test_a_lasting_change_of_traffic_becomes_the_new_normal() -> None:
     series = [*days(56, control=1), *[day(i, 0.5, control=0.5) for i in range(56, 70)]]
-    found = [verdict.finding for verdict in judge_all(series)]
-    assert set(found[56:63]) == {Finding.TRAFFIC_CHANGED}
-    assert set(found[64:]) == {Finding.NORMAL}
+    found = [verdict.kind for verdict in judge_all(series)]
+    assert set(found[56:63]) == {VerdictKind.TRAFFIC_CHANGED}
+    assert set(found[64:]) == {VerdictKind.NORMAL}
 
 
 @pytest.mark.parametrize("control", [None, 1.6])
@@ -146,48 +146,48 @@ def test_a_week_of_campaign_ends_without_a_loss(control: float | None) -> None:
     after = None if control is None else 1.0
     series = [*before, *[day(i, 1.6, control=control) for i in range(56, 63)]]
     series += [day(i, control=after) for i in range(63, 77)]
-    found = [verdict.finding for verdict in judge_all(series)]
-    assert set(found[56:63]) == {Finding.TRAFFIC_CHANGED}
-    assert set(found[63:]) == {Finding.NORMAL}
+    found = [verdict.kind for verdict in judge_all(series)]
+    assert set(found[56:63]) == {VerdictKind.TRAFFIC_CHANGED}
+    assert set(found[63:]) == {VerdictKind.NORMAL}
 
 
 def test_traffic_that_falls_slowly_is_no_loss_though_no_control_says_so() -> None:
     series = [*days(), *[day(56 + i, 0.99 ** (i + 1)) for i in range(28)]]
-    assert Finding.EVENTS_LOST not in {verdict.finding for verdict in judge_all(series)}
+    assert VerdictKind.EVENTS_LOST not in {verdict.kind for verdict in judge_all(series)}
 
 
 def test_a_slow_loss_shows_against_its_control() -> None:
     series = [*days(control=1), *[day(56 + i, 0.98 ** (i + 1), control=1) for i in range(28)]]
-    found = [verdict.finding for verdict in judge_all(series)]
-    assert set(found[70:]) == {Finding.EVENTS_LOST}
+    found = [verdict.kind for verdict in judge_all(series)]
+    assert set(found[70:]) == {VerdictKind.EVENTS_LOST}
 
 
 def test_an_event_that_ends_is_lost_and_then_there_is_nothing_to_fall_from() -> None:
     series = [*days(control=1), *[day(56 + i, 0.0, control=1) for i in range(60)]]
     found = judge_all(series)
-    assert {verdict.finding for verdict in found[56:84]} == {Finding.EVENTS_LOST}
-    assert found[-1].finding is Finding.UNCERTAIN
+    assert {verdict.kind for verdict in found[56:84]} == {VerdictKind.EVENTS_LOST}
+    assert found[-1].kind is VerdictKind.UNCERTAIN
     assert "nothing to fall from" in found[-1].reason
 
 
 def test_two_weeks_are_enough_for_a_loss_of_half() -> None:
-    found = [verdict.finding for verdict in judge_all([*days(15), day(15, 0.5), *days(24)[16:]])]
-    assert set(found[:14]) == {Finding.UNCERTAIN}
-    assert found[14:] == [Finding.NORMAL, Finding.EVENTS_LOST, *[Finding.NORMAL] * 8]
+    found = [verdict.kind for verdict in judge_all([*days(15), day(15, 0.5), *days(24)[16:]])]
+    assert set(found[:14]) == {VerdictKind.UNCERTAIN}
+    assert found[14:] == [VerdictKind.NORMAL, VerdictKind.EVENTS_LOST, *[VerdictKind.NORMAL] * 8]
 
 
 def test_a_loss_on_a_day_of_more_traffic_is_told_of() -> None:
     """The control rose, the event fell: out of the ordinary for neither, but for their ratio."""
     busy = day(56, 0.9, control=1.5)
-    assert judge(busy, days(control=1)).finding is Finding.EVENTS_LOST
+    assert judge(busy, days(control=1)).kind is VerdictKind.EVENTS_LOST
     unmoved = day(56, 1.0, control=1.5)
-    assert judge(unmoved, days(control=1)).finding is Finding.UNCERTAIN
+    assert judge(unmoved, days(control=1)).kind is VerdictKind.UNCERTAIN
 
 
 def test_the_longest_and_the_shortest_day_of_the_year_are_as_ever() -> None:
     """Clocks change: an hour less or more of 24."""
     for hours in (23, 25):
-        assert judge(day(62, hours / 24), days(62)).finding is not Finding.EVENTS_LOST
+        assert judge(day(62, hours / 24), days(62)).kind is not VerdictKind.EVENTS_LOST
 
 
 def test_a_loss_that_a_change_of_sampling_comes_with_says_both() -> None:
@@ -198,16 +198,16 @@ def test_a_loss_that_a_change_of_sampling_comes_with_says_both() -> None:
 
 def test_without_a_control_a_lasting_fall_becomes_the_new_normal_later() -> None:
     series = [*days(56), *[day(i, 0.5) for i in range(56, 84)]]
-    found = [verdict.finding for verdict in judge_all(series)]
-    assert set(found[56:63]) == {Finding.EVENTS_LOST}
-    assert set(found[64:]) == {Finding.NORMAL}
+    found = [verdict.kind for verdict in judge_all(series)]
+    assert set(found[56:63]) == {VerdictKind.EVENTS_LOST}
+    assert set(found[64:]) == {VerdictKind.NORMAL}
 
 
 def test_a_lasting_sampling_change_is_told_for_days_and_then_is_as_ever() -> None:
     series = [*days(56), *[day(i, rate=30) for i in range(56, 70)]]
-    found = [verdict.finding for verdict in judge_all(series)]
-    assert set(found[56:59]) == {Finding.SAMPLING_CHANGED}
-    assert set(found[63:]) == {Finding.NORMAL}
+    found = [verdict.kind for verdict in judge_all(series)]
+    assert set(found[56:59]) == {VerdictKind.SAMPLING_CHANGED}
+    assert set(found[63:]) == {VerdictKind.NORMAL}
 
 
 def test_a_control_with_a_week_of_its_own_is_as_good() -> None:
@@ -216,15 +216,15 @@ def test_a_control_with_a_week_of_its_own_is_as_good() -> None:
         replace(d, control=1000.0 * (1 + (index % 7 > 4)))
         for index, d in enumerate([*days(60), day(60, 0.5), day(61)])
     ]
-    found = [verdict.finding for verdict in judge_all(series)]
-    assert found[59:] == [Finding.NORMAL, Finding.EVENTS_LOST, Finding.NORMAL]
+    found = [verdict.kind for verdict in judge_all(series)]
+    assert found[59:] == [VerdictKind.NORMAL, VerdictKind.EVENTS_LOST, VerdictKind.NORMAL]
 
 
 def test_days_after_and_days_excluded_do_not_count() -> None:
     future = [day(index, 0.1) for index in range(57, 90)]
     lost = [replace(day(index, 0.1), excluded=True) for index in range(49, 56)]
     verdict = judge(day(56), [*future, *days(49), *lost])
-    assert verdict.finding is Finding.NORMAL
+    assert verdict.kind is VerdictKind.NORMAL
 
 
 def test_one_bad_week_moves_no_baseline() -> None:
@@ -327,17 +327,17 @@ EVENTS: dict[str, dict[str, float]] = {
 
 
 @pytest.fixture(scope="module")
-def benchmark() -> dict[tuple[str, str], Counter[Finding]]:
+def benchmark() -> dict[tuple[str, str], Counter[VerdictKind]]:
     """Findings by what was seen and what had happened; 14 ordinary days of each of 60 series."""
     rng = np.random.default_rng(2)
-    found: dict[tuple[str, str], Counter[Finding]] = {}
+    found: dict[tuple[str, str], Counter[VerdictKind]] = {}
     for _ in range(60):
         world = World(rng)
         usual = [world.day(index) for index in range(world.DAYS)]
         for index, label, today in _days_to_judge(world, usual):
             for seen, shown in SEEN.items():
                 history = [shown(d) for d in usual[:index]]
-                finding = judge(shown(today), history).finding
+                finding = judge(shown(today), history).kind
                 found.setdefault((seen, label), Counter())[finding] += 1
     return found
 
@@ -353,26 +353,26 @@ def _days_to_judge(world: World, usual: list[Day]) -> Iterator[tuple[int, str, D
 @pytest.mark.parametrize(
     ("seen", "happened", "finding", "at_least"),
     [
-        ("with control", "nothing", Finding.NORMAL, 0.98),
-        ("without control", "nothing", Finding.NORMAL, 0.98),
-        ("with control", "loss of 15 %", Finding.EVENTS_LOST, 0.50),
-        ("with control", "loss of 30 %", Finding.EVENTS_LOST, 0.80),
-        ("with control", "loss of 50 %", Finding.EVENTS_LOST, 0.95),
-        ("with control", "loss of all", Finding.EVENTS_LOST, 0.99),
-        ("without control", "loss of 15 %", Finding.EVENTS_LOST, 0.12),
-        ("without control", "loss of 30 %", Finding.EVENTS_LOST, 0.60),
-        ("without control", "loss of 50 %", Finding.EVENTS_LOST, 0.90),
-        ("without control", "loss of all", Finding.EVENTS_LOST, 0.99),
-        ("with control", "holiday", Finding.TRAFFIC_CHANGED, 0.88),
-        ("with control", "rate", Finding.SAMPLING_CHANGED, 0.95),
-        ("without control", "rate", Finding.SAMPLING_CHANGED, 0.95),
+        ("with control", "nothing", VerdictKind.NORMAL, 0.98),
+        ("without control", "nothing", VerdictKind.NORMAL, 0.98),
+        ("with control", "loss of 15 %", VerdictKind.EVENTS_LOST, 0.50),
+        ("with control", "loss of 30 %", VerdictKind.EVENTS_LOST, 0.80),
+        ("with control", "loss of 50 %", VerdictKind.EVENTS_LOST, 0.95),
+        ("with control", "loss of all", VerdictKind.EVENTS_LOST, 0.99),
+        ("without control", "loss of 15 %", VerdictKind.EVENTS_LOST, 0.12),
+        ("without control", "loss of 30 %", VerdictKind.EVENTS_LOST, 0.60),
+        ("without control", "loss of 50 %", VerdictKind.EVENTS_LOST, 0.90),
+        ("without control", "loss of all", VerdictKind.EVENTS_LOST, 0.99),
+        ("with control", "holiday", VerdictKind.TRAFFIC_CHANGED, 0.88),
+        ("with control", "rate", VerdictKind.SAMPLING_CHANGED, 0.95),
+        ("without control", "rate", VerdictKind.SAMPLING_CHANGED, 0.95),
     ],
 )
 def test_benchmark(
-    benchmark: dict[tuple[str, str], Counter[Finding]],
+    benchmark: dict[tuple[str, str], Counter[VerdictKind]],
     seen: str,
     happened: str,
-    finding: Finding,
+    finding: VerdictKind,
     at_least: float,
     record_property: Callable[[str, object], None],
 ) -> None:
@@ -384,14 +384,14 @@ def test_benchmark(
 
 @pytest.mark.parametrize("seen", SEEN)
 def test_benchmark_calls_few_ordinary_days_a_loss(
-    benchmark: dict[tuple[str, str], Counter[Finding]], seen: str
+    benchmark: dict[tuple[str, str], Counter[VerdictKind]], seen: str
 ) -> None:
     counts = benchmark[seen, "nothing"]
-    assert counts[Finding.EVENTS_LOST] / counts.total() <= 0.007
+    assert counts[VerdictKind.EVENTS_LOST] / counts.total() <= 0.007
 
 
 def test_benchmark_calls_no_holiday_a_loss_where_there_is_a_control(
-    benchmark: dict[tuple[str, str], Counter[Finding]],
+    benchmark: dict[tuple[str, str], Counter[VerdictKind]],
 ) -> None:
     counts = benchmark["with control", "holiday"]
-    assert counts[Finding.EVENTS_LOST] / counts.total() <= 0.01
+    assert counts[VerdictKind.EVENTS_LOST] / counts.total() <= 0.01

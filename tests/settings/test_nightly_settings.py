@@ -12,7 +12,7 @@ import pytest
 from shared import settings
 from shared.adapters.spark.local import LocalSubmitter
 from shared.adapters.spark.recompute_log import LoggedRecompute
-from shared.nightly import jobs, runs
+from shared.nightly import runs
 from shared.nightly.model import Demand, RunPolicy
 from shared.settings import SettingsError
 from shared.wiring import autoscaling as wiring
@@ -64,13 +64,13 @@ def test_what_is_wrong_is_named(environ: dict[str, str], complaint: str) -> None
 def test_the_job_is_told_where_what_and_which_date() -> None:
     day = date(2026, 2, 28)
     run = runs.started("sales", Demand(day, NOW, "r"), None, 1, "token", NOW, RunPolicy())
-    made = jobs.job(run, "abfss://{dataset}@a", "out/{dataset}", ["--event", "open file"])
+    made = runs.job(run, "abfss://{dataset}@a", "out/{dataset}", ["--event", "open file"])
     text = "--input abfss://sales@a --output out/sales --date 2026-02-28 --event"
     assert made.arguments == (*text.split(), "open file")
-    token = jobs.new_token(day, 3)
+    token = runs.new_token(day, 3)
     assert token.startswith("event-trends-2026-02-28-3-")
     assert len(token) <= 64
-    assert token != jobs.new_token(day, 3)
+    assert token != runs.new_token(day, 3)
 
 
 @pytest.fixture

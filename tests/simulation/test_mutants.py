@@ -208,16 +208,16 @@ MUTANTS += [
         "claims.judge",
         "claim.taken_at < lease",
         "claim.taken_at < lease / 3",
-        "shared.messaging",
+        "shared.datasets",
     ),
-    Mutant("datasets", "claims.judge", "if claim.holder == holder", "if False", "shared.messaging"),
+    Mutant("datasets", "claims.judge", "if claim.holder == holder", "if False", "shared.datasets"),
 ]
 
 MUTANTS += [
     nightly("runs.started", "now + policy.lease", "now + policy.lease / 3"),
     nightly("runs.submitted_again", "now + policy.lease", "now + policy.lease / 5"),
     nightly(
-        "flows.settle.RunManager._advance",
+        "flows.run_manager.RunManager._advance",
         "ledger.now, day.latest",
         "self.store.local_now(), day.latest",
     ),
@@ -229,7 +229,7 @@ MUTANTS += [
     nightly("runs.next_step", "attempt > policy.attempts", "False"),
     nightly("runs.next_step", "latest.data_until >= demand.data_until", "True"),
     nightly("runs.started", "latest.number + 1", "latest.number"),
-    nightly("flows.settle.RunManager._told", "untold=False", "untold=True"),
+    nightly("flows.run_manager.RunManager._notified", "untold=False", "untold=True"),
 ]
 
 

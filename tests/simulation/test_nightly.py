@@ -22,8 +22,8 @@ import pytest
 
 from shared.adapters.memory.nightly import MemoryInputs, MemoryNotifier, MemoryRunStore
 from shared.nightly.errors import JobUnavailable, NightFailed
-from shared.nightly.flows import night, recompute
-from shared.nightly.flows.settle import RunManager
+from shared.nightly.flows.demand import demand_nightly, demand_period
+from shared.nightly.flows.run_manager import RunManager
 from shared.nightly.model import (
     Demand,
     Job,
@@ -251,7 +251,7 @@ class World:
 
     def night(self) -> None:
         host = Host(self)
-        flow = night.run([DATASET], 3, Store(host), self.inputs, Notifier(host))
+        flow = demand_nightly([DATASET], 3, Store(host), self.inputs, Notifier(host))
         self._start(host, flow, self._ended)
 
     def data_come(self, day: date) -> None:
@@ -259,7 +259,7 @@ class World:
         self.inputs.written[DATASET][day] = self.now
         start = datetime.combine(day, datetime.min.time(), NOW.tzinfo)
         host = Host(self)
-        flow = recompute.run(DATASET, start, start + timedelta(days=1), Store(host), self.inputs)
+        flow = demand_period(DATASET, start, start + timedelta(days=1), Store(host), self.inputs)
         self._start(host, flow, self._ended)
 
     def store_now(self) -> datetime:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
+from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import SendingStopped
 from shared.messaging.model import Message, Order, Progress, Result
-from shared.messaging.send import BatchSender
-from shared.messaging.sending import RetryBudget
+from shared.messaging.send_state import RetryBudget
 
 SEEDS = range(150)
 ROOM_BESIDE_BODY = 200
@@ -48,8 +48,8 @@ class World:
             busy_seconds=choose([None, 2.0]),
         )
         names = iter(f"call{n}" for n in range(100))
-        patience = RetryBudget(failures_max=40)
-        self.sender = BatchSender(link, self.sleep, lambda: next(names), patience, 40)
+        budget = RetryBudget(failures_max=40)
+        self.sender = BatchSender(link, self.sleep, lambda: next(names), budget, 40)
 
     def faults(self) -> Iterator[Fault]:
         while True:
@@ -110,7 +110,7 @@ def check_result(world: World, messages: list[Message], result: Result, seed: in
     assert world.progress[-1] == Progress(len(messages), len(messages), result.batches), seed
     for batch in world.queue.accepted:
         assert not world.queue.too_large(batch)
-        keys = {parcel.message.batch_key for parcel in batch.parcels}
+        keys = {item.message.batch_key for item in batch.encoded}
         assert len(keys) == 1, seed
     if world.fault_rate == 0:
         assert len(world.queue.accepted) == result.batches, seed

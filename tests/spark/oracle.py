@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from shared.sampling.estimates import Figures, figures
+from shared.sampling.estimates import EventEstimates, figures
 from shared.sampling.model import Quarantined, Record
 from shared.sampling.partials import Item, partial_of
 from shared.sampling.records import read_line
@@ -20,7 +20,7 @@ from spark_jobs.shape import ROLE, Shape
 Key = tuple[str, str, str, tuple[str, ...]]
 
 
-def expected(root: Path, shape: Shape) -> tuple[dict[Key, tuple[Figures, int, int]], int]:
+def expected(root: Path, shape: Shape) -> tuple[dict[Key, tuple[EventEstimates, int, int]], int]:
     """Figures, copies and late records by date, kind, event and dimensions; lines in quarantine."""
     copies: dict[tuple[str, Key], list[tuple[Record, bool]]] = {}
     quarantined = 0
@@ -40,7 +40,9 @@ def expected(root: Path, shape: Shape) -> tuple[dict[Key, tuple[Figures, int, in
     return {key: _figures(found, shape) for key, found in groups.items()}, quarantined
 
 
-def _figures(groups: list[list[tuple[Record, bool]]], shape: Shape) -> tuple[Figures, int, int]:
+def _figures(
+    groups: list[list[tuple[Record, bool]]], shape: Shape
+) -> tuple[EventEstimates, int, int]:
     items = []
     for copies in groups:
         record = max((record for record, _ in copies), key=lambda r: r.weight.value)

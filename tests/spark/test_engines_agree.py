@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import TaskContext
 
-from shared.sampling.estimates import Figures
+from shared.sampling.estimates import EventEstimates
 from spark_jobs.engine import Engine, Extracted, Totals
 from spark_jobs.engine_duckdb import DuckDbEngine
 from spark_jobs.engine_spark import SparkEngine, totals_of
@@ -203,7 +203,7 @@ def assert_right(root: Path, shape: Shape, found: Totals, quarantined: int) -> N
     assert sum(copies for _, copies, _ in wanted.values()) > 10
 
 
-def numbers(figures: Figures) -> list[float]:
+def numbers(figures: EventEstimates) -> list[float]:
     return [
         figures.raw_sum,
         figures.sampling_rate_percent or 0,

@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from shared.adapters.tables.scaling_rows import profile_of
-from shared.sampling.profile import HOURS, Absent, How, UsualWeek
-from shared.sampling.profile_rows import profile_row
+from shared.sampling.profile import HOURS, HourMethod, NoProfile, UsualWeek, profile_row
 from spark_jobs.engine import Totals
 from spark_jobs.read.rows import hours_until
 from spark_jobs.report.tables import usual_week
@@ -54,7 +53,7 @@ def since(first: datetime, items: float = 60) -> Load:
     return lambda hour: items if hour >= first else 0
 
 
-def profile(found: UsualWeek | Absent) -> UsualWeek:
+def profile(found: UsualWeek | NoProfile) -> UsualWeek:
     assert isinstance(found, UsualWeek), found
     return found
 
@@ -64,7 +63,7 @@ def test_an_event_of_two_days_has_no_usual_week_and_the_reason_is_told() -> None
     found = usual_week(
         totals({ORDERS: since(first), OTHERS: lambda _: 60}), "OrderPlaced", COMPLETE, "UTC"
     )
-    assert isinstance(found, Absent)
+    assert isinstance(found, NoProfile)
     assert "OrderPlaced" in found.reason
     assert "2017-04-29" in found.reason
     assert "0 of the week's 168 hours" in found.reason
@@ -125,7 +124,7 @@ def test_an_hour_that_no_week_supports_is_missing_and_not_zero() -> None:
     sunday = range(6 * 24, HOURS)
     assert {found.items_per_minute[hour] for hour in sunday} == {None}
     assert {found.weeks[hour] for hour in sunday} == {0}
-    assert {found.uncertain[hour] for hour in sunday} == {How.UNKNOWN}
+    assert {found.uncertain[hour] for hour in sunday} == {HourMethod.UNKNOWN}
 
 
 @pytest.mark.parametrize(
@@ -163,10 +162,10 @@ def test_days_are_cut_at_local_midnight_whatever_the_clocks_do(time_zone: str) -
 
 def test_of_nothing_there_is_no_usual_week() -> None:
     nothing = usual_week(Totals(), "OrderPlaced", COMPLETE, "UTC")
-    assert isinstance(nothing, Absent)
+    assert isinstance(nothing, NoProfile)
     assert "no records of OrderPlaced" in nothing.reason
     incomplete = usual_week(totals({ORDERS: lambda _: 60}), "OrderPlaced", [], "UTC")
-    assert isinstance(incomplete, Absent)
+    assert isinstance(incomplete, NoProfile)
     assert "complete" in incomplete.reason
 
 
@@ -179,5 +178,5 @@ def test_the_rules_read_the_weeks_behind_each_hour_the_gaps_and_why_there_is_no_
     assert read.items_per_minute == found.items_per_minute
     assert read.weeks == found.weeks
     assert not read.absent
-    absent = Absent("UTC", "the event is two days old")
+    absent = NoProfile("UTC", "the event is two days old")
     assert profile_of(profile_row("workers", absent)).absent == "the event is two days old"

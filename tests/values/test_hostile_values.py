@@ -51,9 +51,8 @@ from shared.messaging.errors import BadLines
 from shared.messaging.lines import read_messages
 from shared.messaging.model import Message
 from shared.web import board, dead_letters_http
-from shared.web.board import Board
-from shared.web.exchange import Refused, Request
-from shared.web.recent import RecentLog
+from shared.web.board import Board, RecentLog
+from shared.web.http import Refused, Request
 from tests.builders import NOW, TIMING, metric, resource, sample, state
 
 numbers = st.one_of(
@@ -272,7 +271,7 @@ async def test_what_a_person_asks_for_is_done_or_refused(fields: Any) -> None:
     store = MemoryStateStore(lambda: NOW)
     served = Board({"plan-1": resource()}, store, RecentLog(store))
     request = Request(headers=JSON, body=json.dumps(fields).encode())
-    reply = await board.say(served, "plan-1", request, "id")
+    reply = await board.put_override(served, "plan-1", request, "id")
     assert reply.status in (200, 400, 413)
     for line in await store.log("plan-1"):
         log_row(line)

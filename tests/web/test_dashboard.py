@@ -15,10 +15,9 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import EntryKind, LogEntry, Override
-from shared.web.board import Board, read, say
-from shared.web.exchange import BODY_BYTES_MAX, Reply, Request
+from shared.web.board import Board, RecentLog, put_override, read
+from shared.web.http import BODY_BYTES_MAX, Reply, Request
 from shared.web.page import page
-from shared.web.recent import RecentLog
 from tests.builders import NOW, resource
 
 HOSTILE = """</script><script>alert(1)</script><img src=x onerror=alert(1)>"'&"""
@@ -68,7 +67,7 @@ class World:
     async def post(self, fields: Any, headers: dict[str, str] | None = None) -> Reply:
         body = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
         request = Request(headers=JSON_TYPE if headers is None else headers, body=body)
-        return await say(self.board, "plan-1", request, f"c-{self.now.isoformat()}")
+        return await put_override(self.board, "plan-1", request, f"c-{self.now.isoformat()}")
 
 
 @pytest.fixture
@@ -257,7 +256,7 @@ async def test_a_look_at_a_short_span_leaves_no_gap_in_a_long_one(world: World) 
 async def test_more_lines_than_are_kept_are_not_read_over_and_over(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.web.recent.LINES_MAX", 10)
+    monkeypatch.setattr("shared.web.board.KEPT_LINES_MAX", 10)
     recent = RecentLog(world.store)
     for _ in range(20):
         await world.minute()

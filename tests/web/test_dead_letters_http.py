@@ -14,7 +14,7 @@ from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.model import Effect, Event
 from shared.web import dead_letters_http as http
 from shared.web.dead_letters_http import DeadLetterService
-from shared.web.exchange import Reply, Request
+from shared.web.http import Reply, Request
 from tests.ingestion.test_redrive import FIRST, redriver, store_with, to_message
 
 JSON_TYPE = {"content-type": "application/json"}

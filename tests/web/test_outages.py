@@ -20,10 +20,9 @@ from shared.autoscaling.state import ScalingState
 from shared.settings.connections import StorageConnection
 from shared.web import board as board_module
 from shared.web.attention import attention
-from shared.web.board import Board, read, read_panel, say
-from shared.web.exchange import Request
+from shared.web.board import Board, RecentLog, put_override, read, read_panel
+from shared.web.http import Request
 from shared.web.page import page
-from shared.web.recent import RecentLog
 from tests.builders import NOW, SOURCE, desired, history, resource, sample, state
 
 SECONDS_MAX = 60.0
@@ -116,7 +115,9 @@ async def test_json_of_what_cannot_be_read_is_a_503_with_the_reason(
 async def test_a_word_that_may_not_have_been_written_is_answered_with_503() -> None:
     body = json.dumps({"mode": "paused", "reason": "x", "by": "anna"}).encode()
     asked = Request(headers={"content-type": "application/json"}, body=body)
-    reply = await say(board(Ailing({"plan-1"}, hangs=True), "plan-1"), "plan-1", asked, "c-1")
+    reply = await put_override(
+        board(Ailing({"plan-1"}, hangs=True), "plan-1"), "plan-1", asked, "c-1"
+    )
     assert reply.status == 503
     assert "it is not known whether" in json.loads(reply.body)["error"]
 

@@ -16,10 +16,9 @@ from shared.ingestion.model import DeadLetter, FailureKind, Stream
 from shared.sampling.trend_rows import Trend
 from shared.web import board as board_module
 from shared.web import panels
-from shared.web.board import Board, kept, read_panel
-from shared.web.exchange import Request
+from shared.web.board import Board, RecentLog, cached, read_panel
+from shared.web.http import Request
 from shared.web.page import page
-from shared.web.recent import RecentLog
 from tests.builders import NOW
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
@@ -143,7 +142,7 @@ async def test_what_changes_once_a_night_is_not_read_at_every_look() -> None:
         asked.append(clock["now"])
         return len(asked)
 
-    often = kept(panel, 300, lambda: clock["now"])
+    often = cached(panel, 300, lambda: clock["now"])
     assert [await often() for _ in range(5)] == [1] * 5
     clock["now"] = 300.0
     assert await often() == 2

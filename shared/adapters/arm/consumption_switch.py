@@ -66,8 +66,8 @@ class AppSettingSwitch:
         return await self._read() == wanted
 
     async def _read(self) -> dict[str, str]:
-        found = await self._client.web_apps.list_application_settings(self._group, self._name)
-        return dict(found.properties or {})
+        settings = await self._client.web_apps.list_application_settings(self._group, self._name)
+        return dict(settings.properties or {})
 
 
 def merged(settings: Mapping[str, str], key: str, *, on: bool) -> dict[str, str]:

@@ -46,7 +46,7 @@ class ArmPermissions:
             f"/providers/Microsoft.Web/serverfarms/{target.name}"
             f"/providers/Microsoft.Authorization/permissions?api-version={API_VERSION}"
         )
-        found = []
+        granted = []
         while url:
             response = await self._client.send_request(
                 HttpRequest("GET", self._client.format_url(url))
@@ -58,9 +58,9 @@ class ArmPermissions:
                 )
             response.raise_for_status()
             page = response.json()
-            found += grants(page["value"])
+            granted += grants(page["value"])
             url = page.get("nextLink")
-        return lacking(found)
+        return lacking(granted)
 
     async def close(self) -> None:
         await self._client.close()

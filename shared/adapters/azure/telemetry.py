@@ -14,7 +14,7 @@ from typing import Any
 
 from opentelemetry import metrics
 
-from shared.adapters.azure.late_lines import LogLine, lines
+from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
 from shared.ingestion.events.accounting import CommitLimits
@@ -120,16 +120,16 @@ class MeasuredIngestion:
         return await self._store.load(stream)
 
     async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
-        found = await self._store.commit(stream, saved, commit)
+        stored = await self._store.commit(stream, saved, commit)
         of = {"hub": stream.hub, "partition": stream.partition_id}
-        lag = (found.read_at - commit.checkpoint.enqueued_at).total_seconds()
+        lag = (stored.read_at - commit.checkpoint.enqueued_at).total_seconds()
         self._lag.set(max(lag, 0), of)
         lost = sum([gap.count for gap in commit.gaps])
         counts = {"effect": len(commit.effects), "dead_letter": len(commit.dead_letters)}
         for outcome, count in {**counts, "gap": lost}.items():
             if count:
                 self._outcomes.add(count, {**of, "outcome": outcome})
-        return found
+        return stored
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
         return await self._store.outbox(stream, limit)

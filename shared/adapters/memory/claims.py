@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import count
 
 from shared.datasets.claims import Claim
-from shared.datasets.entities import QueueFacts
+from shared.datasets.entities import QueueDescription
 from shared.datasets.errors import ClaimTaken
 from shared.datasets.processing import DatasetWork
 from shared.messaging.errors import LinkFailed
@@ -24,14 +24,14 @@ class MemoryClaims:
         self._claims: dict[tuple[str, str], Claim] = {}
 
     async def take(self, work: DatasetWork, holder: str) -> Claim:
-        found, now = self._claims.get(_key(work)), self._now()
-        if found is None:
+        stored, now = self._claims.get(_key(work)), self._now()
+        if stored is None:
             return self._write(Claim(work, holder, now, now))
-        return replace(found, work=work, seen_at=now)
+        return replace(stored, work=work, seen_at=now)
 
     async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
-        found = self._claims.get(_key(claim.work))
-        if found is None or found.version != claim.version:
+        stored = self._claims.get(_key(claim.work))
+        if stored is None or stored.version != claim.version:
             raise ClaimTaken(f"{claim.work.message_id}: somebody else was faster")
         now = self._now()
         taken_at, done_at = (claim.taken_at, now) if done else (now, None)
@@ -65,10 +65,10 @@ class RecordingRecompute:
 class MemoryQueueReader:
     """Tells what it was told."""
 
-    def __init__(self, queues: Mapping[str, QueueFacts]) -> None:
+    def __init__(self, queues: Mapping[str, QueueDescription]) -> None:
         self._queues = queues
 
-    async def facts(self, queue: str) -> QueueFacts:
+    async def facts(self, queue: str) -> QueueDescription:
         if queue not in self._queues:
             raise LinkFailed(f"queue {queue} does not exist")
         return self._queues[queue]

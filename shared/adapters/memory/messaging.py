@@ -6,15 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from shared.adapters.service_bus.encoding import parcels
-from shared.messaging.model import BATCH_MESSAGES_MAX, Batch, Message, Parcel
-from shared.messaging.sending import (
-    Accepted,
-    Disconnected,
-    Outcome,
-    ServerBusy,
-    SizeExceeded,
-)
+from shared.adapters.service_bus.encoder import encode_all
+from shared.messaging.model import BATCH_MESSAGES_MAX, Batch, EncodedMessage, Message
+from shared.messaging.send_state import Accepted, Disconnected, Outcome, ServerBusy, SizeExceeded
 
 
 class Fault(Enum):
@@ -42,15 +36,15 @@ class MemoryQueue:
     _ids: set[str | None] = field(default_factory=set)
 
     def too_large(self, batch: Batch) -> bool:
-        counted = batch.wire_bytes + self.counted_extra * len(batch.parcels)
-        return counted > self.batch_bytes or len(batch.parcels) > self.batch_messages
+        counted = batch.wire_bytes + self.counted_extra * len(batch.encoded)
+        return counted > self.batch_bytes or len(batch.encoded) > self.batch_messages
 
     def accept(self, batch: Batch) -> None:
         self.accepted.append(batch)
-        for parcel in batch.parcels:
-            if parcel.message.message_id not in self._ids:
-                self._ids.add(parcel.message.message_id)
-                self.messages.append(parcel.message)
+        for item in batch.encoded:
+            if item.message.message_id not in self._ids:
+                self._ids.add(item.message.message_id)
+                self.messages.append(item.message)
 
 
 class MemoryLink:
@@ -74,8 +68,8 @@ class MemoryLink:
         self._late: list[Batch] = []
         self._broken = True
 
-    def prepare(self, messages: Sequence[Message]) -> list[Parcel]:
-        return parcels(messages, 0)
+    def prepare(self, messages: Sequence[Message]) -> list[EncodedMessage]:
+        return encode_all(messages, 0)
 
     async def open(self) -> int:
         self.opened += 1

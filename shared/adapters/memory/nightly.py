@@ -50,8 +50,8 @@ class MemoryRunStore:
         return self._write(run)
 
     async def replace(self, run: Run) -> Run:
-        found = self._runs.get((run.dataset, run.date), {}).get(run.number)
-        if found is None or found.version != run.version:
+        stored = self._runs.get((run.dataset, run.date), {}).get(run.number)
+        if stored is None or stored.version != run.version:
             raise RunTaken(f"{run.dataset} {run.date}: run {run.number} was changed elsewhere")
         return self._write(run)
 

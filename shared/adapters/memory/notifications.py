@@ -6,34 +6,34 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from shared.notifications.ports import Forgotten, Look, NotificationHistory
-from shared.notifications.telling import Key, NotificationRecord, Telling
+from shared.notifications.ports import NotificationConflict, NotificationHistory, SourceProgress
+from shared.notifications.selection import Key, Notification, NotificationRecord
 
 
 class MemoryNotificationStore:
-    """See Memories."""
+    """See NotificationStore."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
-        self._kept: dict[Key, NotificationRecord] = {}
-        self._looks: dict[str, Look] = {}
+        self._records: dict[Key, NotificationRecord] = {}
+        self._progress: dict[str, SourceProgress] = {}
         self._writes = 0
 
     async def read(self) -> NotificationHistory:
-        return NotificationHistory(dict(self._kept), self._clock(), dict(self._looks))
+        return NotificationHistory(dict(self._records), self._clock(), dict(self._progress))
 
-    async def remember(self, telling: Telling) -> None:
-        kept = self._kept.get(telling.key)
-        if (kept.version if kept else None) != telling.memory.version:
-            raise Forgotten(telling.key)
+    async def save(self, notification: Notification) -> None:
+        known = self._records.get(notification.key)
+        if (known.version if known else None) != notification.record.version:
+            raise NotificationConflict(notification.key)
         self._writes += 1
-        self._kept[telling.key] = replace(telling.memory, version=str(self._writes))
+        self._records[notification.key] = replace(notification.record, version=str(self._writes))
 
-    async def looked(self, source: str, look: Look) -> None:
-        kept = self._looks.get(source)
-        if (kept.version if kept else None) != look.version:
-            raise Forgotten(source)
+    async def save_progress(self, source: str, progress: SourceProgress) -> None:
+        known = self._progress.get(source)
+        if (known.version if known else None) != progress.version:
+            raise NotificationConflict(source)
         self._writes += 1
-        self._looks[source] = replace(look, version=str(self._writes))
+        self._progress[source] = replace(progress, version=str(self._writes))
 
     async def close(self) -> None: ...

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from shared.adapters.service_bus.loading import Clock
-from shared.adapters.service_bus.sender import batch_sender
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import SendingFailed
 from shared.ingestion.model import message_id
 from shared.messaging.errors import MessagingError
 from shared.messaging.model import Message
-from shared.settings.connections import ServiceBusConnection
+from shared.messaging.ports import MessageSender
 from shared.values.redaction import redacting
+
+
+class _Sender(MessageSender, Protocol):
+    async def close(self) -> None: ...
 
 
 @redacting
 class ServiceBusDeadLetters:
     """See DeadLetterSender. A queue that detects duplicates takes each event once."""
 
-    def __init__(self, connection: ServiceBusConnection, queue: str, now: Clock) -> None:
-        self._sender = batch_sender(connection, queue, now)
+    def __init__(self, sender: _Sender) -> None:
+        self._sender = sender
 
     async def send(self, letters: Sequence[StoredDeadLetter]) -> None:
         try:
@@ -31,7 +34,7 @@ class ServiceBusDeadLetters:
             raise SendingFailed(f"refused by the service: {', '.join(result.refused)}")
 
     async def close(self) -> None:
-        await self._sender.link.close()
+        await self._sender.close()
 
 
 def to_message(stored: StoredDeadLetter) -> Message:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
-from shared.sampling.unreadable import found_in
+from shared.sampling.unreadable import last_warning
 from shared.values.redaction import redacted, redacting
 
 PAGE_SIZE = 100
@@ -95,7 +95,7 @@ class BatchSubmitter:
             raise JobUnavailable(str(error)) from error
         phase = _phase(batch)
         error_text = redacted(_error(batch)) if phase is JobPhase.FAILED else ""
-        warning = redacted(found_in(_log(batch))) if phase is JobPhase.SUCCEEDED else ""
+        warning = redacted(last_warning(_log(batch))) if phase is JobPhase.SUCCEEDED else ""
         return JobStatus(phase, redacted(self._client.log_url(batch)), error_text, warning)
 
     async def cancel(self, handle: str) -> None:
@@ -123,9 +123,9 @@ class BatchSubmitter:
         start = 0
         for _ in range(PAGES_MAX):
             page = await self._client.page(start, PAGE_SIZE)
-            found = [batch for batch in page.batches if batch.get("name") == name]
-            if found:
-                return found[0]
+            same = [batch for batch in page.batches if batch.get("name") == name]
+            if same:
+                return same[0]
             start += len(page.batches)
             if not page.batches or (page.total is not None and start >= page.total):
                 return None
@@ -140,8 +140,8 @@ def _phase(batch: Batch) -> JobPhase:
 
 def _error(batch: Batch) -> str:
     """What the service says itself, before the last lines of the log."""
-    said = [str(error.get("message")) for error in batch.get("errorInfo") or []]
-    return "\n".join([f"batch {batch['id']} is {batch.get('state')}", *said, *_log(batch)])
+    messages = [str(error.get("message")) for error in batch.get("errorInfo") or []]
+    return "\n".join([f"batch {batch['id']} is {batch.get('state')}", *messages, *_log(batch)])
 
 
 def _log(batch: Batch) -> list[str]:

@@ -27,7 +27,7 @@ from databricks.sdk.service.jobs import (
 from shared.adapters.azure.credentials import credential_for
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
-from shared.sampling.unreadable import found_in
+from shared.sampling.unreadable import last_warning
 from shared.values.redaction import redacted, redacting
 
 RESOURCE = "2ff814a6-3304-4ab8-85cb-cd0e6f879c1d/.default"
@@ -65,7 +65,7 @@ class DatabricksSubmitter:
         try:
             run_id = await self._call(self._submitted, job)
         except (*REFUSALS, ValueError) as error:  # ValueError: what the client itself refuses
-            raise JobRefused(_told(error)) from error
+            raise JobRefused(_message(error)) from error
         return Submission(str(run_id))
 
     async def status(self, handle: str) -> JobStatus:
@@ -74,7 +74,7 @@ class DatabricksSubmitter:
         except NotFound:
             return JobStatus(JobPhase.GONE)
         except REFUSALS as error:
-            raise JobUnavailable(_told(error)) from error
+            raise JobUnavailable(_message(error)) from error
 
     async def cancel(self, handle: str) -> None:
         try:
@@ -82,7 +82,7 @@ class DatabricksSubmitter:
         except NotFound:
             return
         except REFUSALS as error:
-            raise JobUnavailable(_told(error)) from error
+            raise JobUnavailable(_message(error)) from error
 
     async def close(self) -> None: ...
 
@@ -94,7 +94,7 @@ class DatabricksSubmitter:
         except REFUSALS:
             raise
         except (DatabricksError, TimeoutError, OSError) as error:  # OSError: also of requests
-            raise JobUnavailable(_told(error)) from error
+            raise JobUnavailable(_message(error)) from error
 
     def _submitted(self, client: WorkspaceClient, job: Job) -> int:
         python = {**self._task.get("spark_python_task", {}), "parameters": list(job.arguments)}
@@ -151,26 +151,26 @@ def _phase(run: Run) -> JobPhase:
 
 def _error(client: WorkspaceClient, run: Run) -> str:
     """What the task said, else what Databricks says of the run."""
-    said = run.state.state_message if run.state else None
+    error = run.state.state_message if run.state else None
     for output in _outputs(client, run):
-        said = output.error or said
-    return redacted(said) if said else f"run {run.run_id} ended badly"
+        error = output.error or error
+    return redacted(error) if error else f"run {run.run_id} ended badly"
 
 
 def _warning(client: WorkspaceClient, run: Run) -> str:
     logs = [line for output in _outputs(client, run) for line in (output.logs or "").splitlines()]
-    return redacted(found_in(logs))
+    return redacted(last_warning(logs))
 
 
 def _outputs(client: WorkspaceClient, run: Run) -> list[RunOutput]:
     """Of its tasks, as far as they can be had."""
-    found: list[RunOutput] = []
+    outputs: list[RunOutput] = []
     with suppress(DatabricksError, OSError):
         for task in run.tasks or []:
             if task.run_id is not None:
-                found.append(client.jobs.get_run_output(task.run_id))
-    return found
+                outputs.append(client.jobs.get_run_output(task.run_id))
+    return outputs
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return f"Databricks: {type(error).__name__}: {' '.join(str(error).split())}"

@@ -16,7 +16,7 @@ from azure.storage.blob.aio import ContainerClient
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.transport import ServerTimeTransport
 from shared.nightly.errors import InputUnreadable
-from shared.nightly.layout import date_of, may_hold
+from shared.sampling.blob_paths import date_of, may_hold
 from shared.values.redaction import redacting
 
 ABFSS = re.compile(r"abfss?://([^@/]+)@([^./]+)\.dfs\.([^/]+)/?(.*)")
@@ -55,7 +55,7 @@ class StoredInputs:
             await container.close()
 
     def _container(self, place: str) -> tuple[ContainerClient, str]:
-        account_url, name, prefix = parts(place)
+        account_url, name, prefix = parts_of_url(place)
         key = f"{account_url}/{name}"
         if key not in self._containers:
             self._containers[key] = self._open(account_url, name)
@@ -73,10 +73,10 @@ class StoredInputs:
         )
 
 
-def parts(place: str) -> tuple[str, str, str]:
+def parts_of_url(place: str) -> tuple[str, str, str]:
     """Account URL, container and prefix of a place. Raises InputUnreadable."""
-    if found := ABFSS.fullmatch(place):
-        return f"https://{found[2]}.blob.{found[3]}", found[1], _as_prefix(found[4])
+    if match := ABFSS.fullmatch(place):
+        return f"https://{match[2]}.blob.{match[3]}", match[1], _as_prefix(match[4])
     split = urlsplit(place)
     segments = [unquote(segment) for segment in split.path.split("/") if segment]
     account_url = f"{split.scheme}://{split.netloc}"

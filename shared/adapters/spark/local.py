@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from shared.adapters.spark import local_child as nightly_local_child
+from shared.adapters.spark import local_child
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
-from shared.sampling.unreadable import found_in
+from shared.sampling.unreadable import last_warning
 from shared.values.redaction import redacted, redacting
 
 JOB = (sys.executable, "-m", "spark_jobs.event_trends")
@@ -56,7 +56,7 @@ class LocalSubmitter:
             run.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise JobRefused(f"{run}: {error.strerror}") from error
-        child = [sys.executable, "-P", nightly_local_child.__file__, str(run)]
+        child = [sys.executable, "-P", local_child.__file__, str(run)]
         subprocess.run(  # noqa: S603  the command is the app's own
             [*child, *self._command, *job.arguments],
             stdin=subprocess.DEVNULL,
@@ -79,7 +79,7 @@ class LocalSubmitter:
         if (run / "exit").exists():  # looked for after the lock, for it is written before its end
             code = int((run / "exit").read_text())
             if code == 0:
-                warning = redacted(found_in(_end_of(_log(run)).splitlines()))
+                warning = redacted(last_warning(_end_of(_log(run)).splitlines()))
                 return JobStatus(JobPhase.SUCCEEDED, log_url, warning=warning)
             return JobStatus(JobPhase.FAILED, log_url, f"exit code {code}\n{_end_of(_log(run))}")
         if alive:

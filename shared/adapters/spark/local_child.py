@@ -1,6 +1,6 @@
 """Runs one command for LocalSubmitter, apart from who started it. Standard library only.
 
-``nightly_local_child.py FOLDER COMMAND…``: leaves ``started`` (the process group), ``log.txt`` and
+``local_child.py FOLDER COMMAND…``: leaves ``started`` (the process group), ``log.txt`` and
 ``exit`` (the code) in the folder. The lock on ``lock`` is held for as long as any of it runs.
 """
 

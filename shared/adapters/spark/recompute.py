@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from shared.datasets.ports import Recompute
 from shared.datasets.processing import DatasetWork
-from shared.nightly.flows import recompute
-from shared.nightly.flows.settle import RunManager
+from shared.nightly.flows.demand import demand_period
+from shared.nightly.flows.run_manager import RunManager
 from shared.nightly.ports import InputReader
 from shared.values.redaction import redacting
 
@@ -32,5 +32,5 @@ class AskingRecompute:
             await self._otherwise.run(work)
             return
         store = self._run_manager.store
-        await recompute.run(work.dataset, work.start, work.end, store, self._inputs)
+        await demand_period(work.dataset, work.start, work.end, store, self._inputs)
         await self._run_manager.run(work.dataset)

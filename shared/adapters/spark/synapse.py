@@ -49,10 +49,10 @@ class SynapseClient:
 
     async def page(self, start: int, size: int) -> Page:
         async with self._answering("list"):
-            found = await self._client.spark_batch.get_spark_batch_jobs(
+            answer = await self._client.spark_batch.get_spark_batch_jobs(
                 from_parameter=start, size=size
             )
-        return Page([_batch(job) for job in found.sessions or []], found.total)
+        return Page([_batch(job) for job in answer.sessions or []], answer.total)
 
     async def create(self, name: str, arguments: Sequence[str]) -> Batch:
         body = {**self._request, "name": name, "args": list(arguments)}

@@ -14,8 +14,8 @@ from shared.adapters.azure.transport import server_time
 from shared.adapters.tables.keys import key
 from shared.adapters.tables.table import RowConflict, Table
 from shared.adapters.tables.values import text_fields, text_of
-from shared.notifications.ports import Forgotten, Look, NotificationHistory
-from shared.notifications.telling import Key, NotificationRecord, Telling
+from shared.notifications.ports import NotificationConflict, NotificationHistory, SourceProgress
+from shared.notifications.selection import Key, Notification, NotificationRecord
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 
@@ -31,54 +31,54 @@ log = logging.getLogger(__name__)
 
 @redacting
 class TableNotificationStore:
-    """See Memories. A version is the row's ETag."""
+    """See NotificationStore. A version is the row's ETag."""
 
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)
 
     async def read(self) -> NotificationHistory:
         rows = await self._table.rows("PartitionKey ge @start", {"start": ""})
-        told = [row for row in rows if row["PartitionKey"] != LOOK]
-        looks = [row for row in rows if row["PartitionKey"] == LOOK]
-        memories = filter(None, map(_memory_or_none, told))
-        return NotificationHistory(dict(memories), server_time(), dict(map(_look, looks)))
+        sent = [row for row in rows if row["PartitionKey"] != LOOK]
+        progress = [row for row in rows if row["PartitionKey"] == LOOK]
+        records = filter(None, map(_record_or_none, sent))
+        return NotificationHistory(dict(records), server_time(), dict(map(_progress, progress)))
 
-    async def remember(self, telling: Telling) -> None:
-        await self._put(_row(telling), telling.memory.version)
+    async def save(self, notification: Notification) -> None:
+        await self._put(_row(notification), notification.record.version)
 
-    async def looked(self, source: str, look: Look) -> None:
-        row = {"kind": LOOK, "subject": source, "seen_until": look.until.isoformat()}
-        await self._put({"PartitionKey": LOOK, "RowKey": key(source), **row}, look.version)
+    async def save_progress(self, source: str, progress: SourceProgress) -> None:
+        row = {"kind": LOOK, "subject": source, "seen_until": progress.until.isoformat()}
+        await self._put({"PartitionKey": LOOK, "RowKey": key(source), **row}, progress.version)
 
     async def _put(self, row: dict[str, Any], version: str | None) -> None:
         try:
             await self._table.put_marked(row, version)
         except RowConflict as error:
-            raise Forgotten(row["kind"], row["subject"]) from error
+            raise NotificationConflict(row["kind"], row["subject"]) from error
 
     async def close(self) -> None:
         await self._table.close()
 
 
-def _row(telling: Telling) -> dict[str, Any]:
-    kind, subject = telling.key
-    memory = telling.memory
-    times = {name: getattr(memory, name) for name in TIMES}
+def _row(notification: Notification) -> dict[str, Any]:
+    kind, subject = notification.key
+    record = notification.record
+    times = {name: getattr(record, name) for name in TIMES}
     return {
         "PartitionKey": key(kind),
         "RowKey": key(subject),
         "kind": kind,
         "subject": subject,
-        "headline": telling.news.headline[:500],
-        **text_fields("seen", " ".join(memory.seen)),
+        "headline": notification.news.headline[:500],
+        **text_fields("seen", " ".join(record.seen)),
         **{name: time.isoformat() for name, time in times.items() if time is not None},
     }
 
 
-def _memory_or_none(row: Any) -> tuple[Key, NotificationRecord] | None:
-    """Of a row that cannot be read nothing is remembered: it is told of once more."""
+def _record_or_none(row: Any) -> tuple[Key, NotificationRecord] | None:
+    """Of a row that cannot be read nothing is known: its subject is notified of once more."""
     try:
-        return _memory(row)
+        return _record(row)
     except Exception as error:  # whatever another version, or a person, may have written there
         where = f"{row['PartitionKey']}/{row['RowKey']}"
         log.warning("[memory_unreadable] %s: %s: %s", where, type(error).__name__, error)
@@ -89,13 +89,13 @@ def _memory_or_none(row: Any) -> tuple[Key, NotificationRecord] | None:
         )
 
 
-def _look(row: Any) -> tuple[str, Look]:
+def _progress(row: Any) -> tuple[str, SourceProgress]:
     source, version = str(row.get("subject")), row.metadata["etag"]
     try:
-        return source, Look(_time(row["seen_until"]), version)
-    except Exception as error:  # as above: the source is looked through anew
+        return source, SourceProgress(_time(row["seen_until"]), version)
+    except Exception as error:  # as above: the source is read anew
         log.warning("[look_unreadable] %s: %s: %s", row["RowKey"], type(error).__name__, error)
-        return source, Look(LONG_AGO, version)
+        return source, SourceProgress(LONG_AGO, version)
 
 
 def _time(text: str) -> datetime:
@@ -107,7 +107,7 @@ def _time(text: str) -> datetime:
     return time
 
 
-def _memory(row: Any) -> tuple[Key, NotificationRecord]:
+def _record(row: Any) -> tuple[Key, NotificationRecord]:
     times = {name: _time(row[name]) for name in TIMES if row.get(name)}
     seen = tuple((text_of(row, "seen") or "").split())
     return (row["kind"], row["subject"]), NotificationRecord(

@@ -36,18 +36,18 @@ class TableTrends:
             named = {f"verdict{number}": str(each) for number, each in enumerate(sorted(verdicts))}
             either = " or ".join([f"verdict eq @{name}" for name in named])
             query, parameters = f"{query} and ( {either} )", {**parameters, **named}
-        found = []
+        trends = []
         rows = await self._table.rows(query, parameters, rows_max)
         if len(rows) == rows_max:
             log.warning("[trends_cut] more than %s days of series: the rest is not read", rows_max)
         for row in rows:
             try:
-                found.append(trend_of(row))
+                trends.append(trend_of(row))
             except (KeyError, TypeError, ValueError) as error:
                 log.warning("[trend_not_understood] %s: %s", row["PartitionKey"], error)
                 if not verdicts:
-                    found.append(unreadable_trend(row, error))
-        return found
+                    trends.append(unreadable_trend(row, error))
+        return trends
 
     async def aclose(self) -> None:
         await self._table.close()

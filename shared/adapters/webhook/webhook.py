@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
 
 import aiohttp
 
+from shared.ingestion.breaker.announcement import announcement
+from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.errors import AnnouncementFailed
 from shared.ingestion.lanes import Retrying
 from shared.notifications.news import CONTENT_TYPES, News, NewsKind, Severity, Style, shaped
 from shared.notifications.ports import Notifier, NotSent
 from shared.values.redaction import redacting
 
 log = logging.getLogger(__name__)
+
+LinkOf = Callable[[Breaker], str]
 
 BUSY = 429
 LEVELS = {
@@ -39,9 +44,9 @@ class LogNotifier:
 
     async def tell(self, news: News) -> None:
         action = news.kind.replace(".", "_")
-        told = f"{news.headline}. {news.text}".rstrip()
+        text = f"{news.headline}. {news.text}".rstrip()
         fields = {"action": action, "subject": news.subject}
-        log.log(LEVELS[news.severity], "[%s] %s", action, told, extra=fields)
+        log.log(LEVELS[news.severity], "[%s] %s", action, text, extra=fields)
         if self._then is not None and news.kind.removesuffix(".over") in self._kinds:
             await self._then.tell(news)
 
@@ -79,3 +84,17 @@ class Webhook:
             raise _Unavailable(f"webhook at {self._host} answered {status}")
         if status >= 300:
             raise NotSent(f"webhook at {self._host} answered {status}; see WebhookUrl")
+
+
+@redacting
+class NotifierAnnouncer:
+    """Tells of a breaker's opening as of any other news; see Announcer."""
+
+    def __init__(self, notifier: Notifier, name: str, link_of: LinkOf) -> None:
+        self._notifier, self._name, self._link_of = notifier, name, link_of
+
+    async def announce(self, breaker: Breaker) -> None:
+        try:
+            await self._notifier.tell(announcement(self._name, breaker, self._link_of(breaker)))
+        except NotSent as error:
+            raise AnnouncementFailed(str(error)) from None

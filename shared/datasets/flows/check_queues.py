@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shared.datasets.entities import problems
-from shared.datasets.errors import EntitiesMisconfigured, FactsHidden
+from shared.datasets.errors import EntitiesMisconfigured, ManageRightMissing
 from shared.datasets.periods import Period
 from shared.datasets.ports import QueueReader
 
@@ -30,7 +30,7 @@ class CheckOnce:
             return
         try:
             await run(self.processing, self.working, self.periods, self.reader)
-        except FactsHidden as error:
+        except ManageRightMissing as error:
             extra = {"action": "queues_not_checked"}
             log.warning("[queues_not_checked] %s", error, extra=extra)
         self.passed = True
@@ -43,6 +43,6 @@ async def run(
     processing: str, working: str, periods: Sequence[Period], reader: QueueReader
 ) -> None:
     """Raises EntitiesMisconfigured with all that is wrong, and what ``reader`` raises."""
-    found = problems(await reader.facts(processing), await reader.facts(working), periods)
-    if found:
-        raise EntitiesMisconfigured(found)
+    wrong = problems(await reader.facts(processing), await reader.facts(working), periods)
+    if wrong:
+        raise EntitiesMisconfigured(wrong)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from shared.datasets.claims import Claim, ClaimDecision, judge, put_off
+from shared.datasets.claims import Claim, ClaimDecision, judge, postponed
 from shared.datasets.ports import ClaimStore, Recompute
 from shared.datasets.processing import DatasetWork
 from shared.messaging.ports import MessageSender
@@ -48,7 +48,7 @@ async def run(
 
 async def _put_off(claim: Claim, holder: str, sender: MessageSender, lease: timedelta) -> None:
     """A failure would bring the message back at once, until its deliveries are used up."""
-    later = put_off(claim, holder, lease)
+    later = postponed(claim, holder, lease)
     await sender.send([later])
     since = f"message {claim.holder} is at it since {claim.taken_at}"
     again = f"message {holder} is replaced by {later.message_id}, due at {later.scheduled_at}"

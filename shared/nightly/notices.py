@@ -1,16 +1,19 @@
-"""What people are told of runs."""
+"""What people are told of runs and of event trends."""
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime, time
 
 from shared.nightly.model import Run, RunPolicy, RunState
 from shared.notifications.news import News, NewsKind, Severity
+from shared.sampling.trend_rows import Trend
+from shared.sampling.verdict import LOST, VerdictKind
 
 SOURCE = "/nightly_trends"
 
 
-def run_news(run: Run, policy: RunPolicy) -> News:
+def run_notice(run: Run, policy: RunPolicy) -> News:
     """Of a run that ended badly, that is overdue, that cannot be submitted, or that succeeded and
     warns of something."""
     given_up = run.state in (RunState.FAILED, RunState.LOST) and run.attempt >= policy.attempts
@@ -29,7 +32,7 @@ def run_news(run: Run, policy: RunPolicy) -> News:
     )
 
 
-def night_news(dataset: str, day: date, text: str, now: datetime) -> News:
+def night_notice(dataset: str, day: date, text: str, now: datetime) -> News:
     """Of data that are not there, or that nobody can see."""
     return News(
         news_id=f"{dataset}/{day}",
@@ -42,6 +45,30 @@ def night_news(dataset: str, day: date, text: str, now: datetime) -> News:
         source=SOURCE,
         data={"date": str(day)},
     )
+
+
+def trend_notices(trends: Iterable[Trend]) -> Iterator[News]:
+    """One for each event and day on which events, or values of their measurement, went missing."""
+    for trend in trends:
+        if trend.verdict not in LOST:
+            continue
+        of_sum = trend.verdict == VerdictKind.MEASUREMENT_LOST
+        what = f"values of {trend.measurement}" if of_sum else "events"
+        yield News(
+            news_id=f"{trend.kind}/{trend.name}/{trend.date}" + ("/sum" if of_sum else ""),
+            kind=NewsKind.TREND_ALARM,
+            subject=trend.name,
+            time=datetime.combine(date.fromisoformat(trend.date), time(), UTC),
+            headline=f"{trend.name}: {what} of {trend.date} are missing",
+            text=trend.reason,
+            severity=Severity.ERROR,
+            source="/api/trends",
+            data={
+                "date": trend.date,
+                "sampling_rate": trend.sampling_rate,
+                "figure": trend.figure,
+            },
+        )
 
 
 def _headline(dataset: str, day: date) -> str:

@@ -10,13 +10,13 @@ from shared.nightly.model import Demand
 DAY = timedelta(days=1)
 
 
-def night(now: datetime, late_days: int) -> tuple[date, ...]:
+def recent_dates(now: datetime, late_days: int) -> tuple[date, ...]:
     """Yesterday and the ``late_days`` before it, newest first."""
     today = now.astimezone(UTC).date()
     return tuple(today - n * DAY for n in range(1, late_days + 2))
 
 
-def over(start: datetime, end: datetime, now: datetime) -> tuple[date, ...]:
+def completed_dates(start: datetime, end: datetime, now: datetime) -> tuple[date, ...]:
     """The dates that the time from ``start`` to before ``end`` touches and that are over.
 
     A date that still runs is left to its night: half a day looks like lost events.
@@ -33,15 +33,15 @@ def demands(
     reason: str,
     known_until: datetime | None = None,
 ) -> tuple[Demand, ...]:
-    """What to ask for, given when the data of each date were last written.
+    """What to demand, given when the data of each date were last written.
 
-    A date without data asks for nothing. Where nobody can tell (``newest`` is None) the time until
+    A date without data is not demanded. Where nobody can tell (``newest`` is None) the time until
     which data are known to have come stands in for it, or the end of the day, so that the date is
     computed once.
     """
     if newest is None:
-        told = f"{reason}; its data cannot be seen"
-        return tuple(Demand(day, known_until or _end(day), told) for day in dates)
+        reason = f"{reason}; its data cannot be seen"
+        return tuple(Demand(day, known_until or _end(day), reason) for day in dates)
     return tuple(Demand(day, newest[day], reason) for day in dates if day in newest)
 
 

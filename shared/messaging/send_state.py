@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from shared.messaging.model import (
     Batch,
     BatchLimits,
-    Cargo,
     Chunk,
     Message,
     Order,
     Progress,
     Result,
+    SendRequest,
 )
 from shared.messaging.packing import pack, too_large
 
@@ -84,10 +84,10 @@ class RetryBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
+class SendState:
     """Where a call stands. The batch to send next is the first of ``chunks``."""
 
-    cargo: Cargo
+    request: SendRequest
     order: Order
     limits: BatchLimits
     chunks: tuple[Chunk, ...]
@@ -105,16 +105,16 @@ class Sending:
     @property
     def batch(self) -> Batch:
         chunk = self.chunks[0]
-        parcels = self.cargo.parcels
-        return Batch([parcels[position] for position in chunk.positions], chunk.wire_bytes)
+        encoded = self.request.encoded
+        return Batch([encoded[position] for position in chunk.positions], chunk.wire_bytes)
 
     @property
     def progress(self) -> Progress:
-        return Progress(self.sent, len(self.cargo.parcels), self.batches)
+        return Progress(self.sent, len(self.request.encoded), self.batches)
 
     @property
     def result(self) -> Result:
-        refused = tuple(self.cargo.names(self.refused))
+        refused = tuple(self.request.names(self.refused))
         return Result(
             self.sent, self.batches, self.bytes, self.retries, self.resent_unknown, refused
         )
@@ -122,82 +122,82 @@ class Sending:
     @property
     def unsent(self) -> list[Message]:
         """The messages that are not known to be there, in the order of sending."""
-        return [self.cargo.parcels[position].message for position in self.waiting]
+        return [self.request.encoded[position].message for position in self.waiting]
 
     @property
     def waiting(self) -> list[int]:
         return [position for chunk in self.chunks for position in chunk.positions]
 
 
-def begin(cargo: Cargo, limits: BatchLimits, order: Order) -> Sending:
+def begin(request: SendRequest, limits: BatchLimits, order: Order) -> SendState:
     """The plan for everything. No message may be too large (see ``packing.too_large``)."""
-    chunks = pack(range(len(cargo.parcels)), cargo, limits, order)
-    return Sending(cargo, order, limits, tuple(chunks))
+    chunks = pack(range(len(request.encoded)), request, limits, order)
+    return SendState(request, order, limits, tuple(chunks))
 
 
-def opened(sending: Sending, link_bytes: int) -> Sending:
+def opened(state: SendState, link_bytes: int) -> SendState:
     """The link is open again; it may have been given another limit."""
-    sending = replace(sending, must_open=False, pause_seconds=0.0)
-    if link_bytes == sending.limits.link_bytes:
-        return sending
-    return _planned_again(sending, replace(sending.limits, link_bytes=link_bytes))
+    state = replace(state, must_open=False, pause_seconds=0.0)
+    if link_bytes == state.limits.link_bytes:
+        return state
+    return _planned_again(state, replace(state.limits, link_bytes=link_bytes))
 
 
-def advance(sending: Sending, outcome: Outcome, patience: RetryBudget) -> Sending:
+def advance(state: SendState, outcome: Outcome, budget: RetryBudget) -> SendState:
     """What the outcome of the first chunk changes."""
     match outcome:
         case Accepted():
-            return _accepted(sending)
+            return _accepted(state)
         case SizeExceeded():
-            return _split(sending, outcome)
+            return _split(state, outcome)
         case ServerBusy():
-            told = outcome.retry_after_seconds
-            pause_seconds = patience.busy_seconds if told is None else told
-            pause_seconds = min(pause_seconds, patience.busy_seconds_max)
-            return _failed(sending, pause_seconds, "the service is busy")
+            asked = outcome.retry_after_seconds
+            pause_seconds = budget.busy_seconds if asked is None else asked
+            pause_seconds = min(pause_seconds, budget.busy_seconds_max)
+            return _failed(state, pause_seconds, "the service is busy")
         case Disconnected():
-            unknown = _unknown(sending, patience, outcome.reason or "disconnected")
+            unknown = _unknown(state, budget, outcome.reason or "disconnected")
             return replace(unknown, must_open=True)
         case Unreachable():
-            pause_seconds = patience.pause(sending.failures + 1)
-            failed = _failed(sending, pause_seconds, outcome.reason or "no connection")
+            pause_seconds = budget.pause(state.failures + 1)
+            failed = _failed(state, pause_seconds, outcome.reason or "no connection")
             return replace(failed, must_open=True)
 
 
-def exhausted(sending: Sending, patience: RetryBudget) -> bool:
-    return sending.failures >= patience.failures_max
+def exhausted(state: SendState, budget: RetryBudget) -> bool:
+    return state.failures >= budget.failures_max
 
 
-def _accepted(sending: Sending) -> Sending:
-    chunk = sending.chunks[0]
+def _accepted(state: SendState) -> SendState:
+    chunk = state.chunks[0]
     return replace(
-        sending,
-        chunks=sending.chunks[1:],
-        sent=sending.sent + len(chunk.positions),
-        batches=sending.batches + 1,
-        bytes=sending.bytes + chunk.wire_bytes,
+        state,
+        chunks=state.chunks[1:],
+        sent=state.sent + len(chunk.positions),
+        batches=state.batches + 1,
+        bytes=state.bytes + chunk.wire_bytes,
         failures=0,
         pause_seconds=0.0,
     )
 
 
-def _failed(sending: Sending, pause_seconds: float, reason: str) -> Sending:
+def _failed(state: SendState, pause_seconds: float, reason: str) -> SendState:
     return replace(
-        sending,
-        retries=sending.retries + 1,
-        failures=sending.failures + 1,
+        state,
+        retries=state.retries + 1,
+        failures=state.failures + 1,
         pause_seconds=pause_seconds,
         last_failure=reason,
     )
 
 
-def _unknown(sending: Sending, patience: RetryBudget, reason: str) -> Sending:
-    failed = _failed(sending, patience.pause(sending.failures + 1), reason)
-    count = len(sending.chunks[0].positions)
-    return replace(failed, resent_unknown=sending.resent_unknown + count)
+def _unknown(state: SendState, budget: RetryBudget, reason: str) -> SendState:
+    failed = _failed(state, budget.pause(state.failures + 1), reason)
+    count = len(state.chunks[0].positions)
+    return replace(failed, resent_unknown=state.resent_unknown + count)
 
 
-def _split(sending: Sending, outcome: SizeExceeded) -> Sending:
+def _split(state: SendState, outcome: SizeExceeded) -> SendState:
     """Remember what the refusal teaches, and divide anew what is not sent.
 
     1. Messages with larger headers than foretold: remember those headers.
@@ -205,27 +205,27 @@ def _split(sending: Sending, outcome: SizeExceeded) -> Sending:
     3. A message alone that is refused is refused for good; the others may still be sent. It may
        be the reason of the refusals before: forget the limit that they taught.
     """
-    limits, chunk = sending.limits, sending.chunks[0]
-    sending = replace(sending, retries=sending.retries + 1, failures=0, pause_seconds=0.0)
+    limits, chunk = state.limits, state.chunks[0]
+    state = replace(state, retries=state.retries + 1, failures=0, pause_seconds=0.0)
     if outcome.header_bytes > limits.extra_bytes:
-        return _planned_again(sending, replace(limits, extra_bytes=outcome.header_bytes))
+        return _planned_again(state, replace(limits, extra_bytes=outcome.header_bytes))
     if len(chunk.positions) == 1:
-        refused = (*sending.refused, *chunk.positions)
-        sending = replace(sending, chunks=sending.chunks[1:], refused=refused)
-        return _planned_again(sending, replace(limits, learned_bytes=None))
+        refused = (*state.refused, *chunk.positions)
+        state = replace(state, chunks=state.chunks[1:], refused=refused)
+        return _planned_again(state, replace(limits, learned_bytes=None))
     counted = chunk.wire_bytes + limits.extra_bytes * len(chunk.positions)
     learned_bytes = int(min(limits.batch_bytes, counted) * SHRINK)
-    return _planned_again(sending, replace(limits, learned_bytes=learned_bytes))
+    return _planned_again(state, replace(limits, learned_bytes=learned_bytes))
 
 
-def _planned_again(sending: Sending, limits: BatchLimits) -> Sending:
-    waiting = sending.waiting
-    if refused := set(too_large(waiting, sending.cargo, limits)):
+def _planned_again(state: SendState, limits: BatchLimits) -> SendState:
+    waiting = state.waiting
+    if refused := set(too_large(waiting, state.request, limits)):
         waiting = [position for position in waiting if position not in refused]
-    chunks = pack(waiting, sending.cargo, limits, sending.order)
+    chunks = pack(waiting, state.request, limits, state.order)
     return replace(
-        sending,
+        state,
         limits=limits,
         chunks=tuple(chunks),
-        refused=(*sending.refused, *sorted(refused)),
+        refused=(*state.refused, *sorted(refused)),
     )

@@ -15,9 +15,9 @@ from datetime import date
 from shared.nightly import runs
 from shared.nightly.errors import JobRefused, JobUnavailable, RunTaken
 from shared.nightly.model import DateRuns, Job, Ledger, Run, RunPolicy, RunState
+from shared.nightly.notices import run_notice
 from shared.nightly.ports import JobSubmitter, RunStore
-from shared.nightly.runs import Do
-from shared.nightly.telling import run_news
+from shared.nightly.runs import RunAction
 from shared.notifications.ports import Notifier
 
 log = logging.getLogger(__name__)
@@ -70,10 +70,10 @@ class RunManager:
 
     async def _advance(self, day: DateRuns, ledger: Ledger, open_runs: int) -> Run | None:
         if day.latest and day.latest.untold:
-            day = replace(day, latest=await self._told(day.latest))
+            day = replace(day, latest=await self._notified(day.latest))
         now, latest = ledger.now, day.latest
         step = runs.next_step(day, open_runs, now, self.policy)
-        if step.do is Do.START:
+        if step.action is RunAction.START:
             assert day.demand is not None
             number = latest.number + 1 if latest else 1
             token = self.new_token(day.date, number)
@@ -81,11 +81,11 @@ class RunManager:
                 ledger.dataset, day.demand, latest, step.attempt, token, now, self.policy
             )
             return await self._submit(await self.store.insert(run), ledger)
-        if latest and step.do is Do.SUBMIT_AGAIN:
+        if latest and step.action is RunAction.SUBMIT_AGAIN:
             again = runs.submitted_again(latest, now, self.policy)
             return await self._submit(await self.store.replace(again), ledger)
-        if latest and step.do is Do.LOOK:
-            return await self._look(latest, ledger)
+        if latest and step.action is RunAction.CHECK:
+            return await self._check(latest, ledger)
         return None
 
     async def _submit(self, run: Run, ledger: Ledger) -> Run:
@@ -100,7 +100,7 @@ class RunManager:
             return await self._write(runs.unanswered(run, str(error), now, self.policy))
         return await self._write(runs.accepted(run, answer.handle, answer.log_url, now))
 
-    async def _look(self, run: Run, ledger: Ledger) -> Run | None:
+    async def _check(self, run: Run, ledger: Ledger) -> Run | None:
         try:
             status = await self.submitter.status(run.handle)
         except JobUnavailable as error:
@@ -119,21 +119,21 @@ class RunManager:
 
     async def _write(self, run: Run) -> Run:
         run = await self.store.replace(run)
-        said = run.error or run.warning
-        level = logging.WARNING if said else logging.INFO
+        problem = run.error or run.warning
+        level = logging.WARNING if problem else logging.INFO
         extra = _extra(f"trends_{run.state}", run.dataset, run.date)
         extra |= {"run": run.token, "handle": run.handle, "log_url": run.log_url}
-        text = f"[trends_{run.state}] {run.dataset} {run.date}: run {run.number} {said}"
+        text = f"[trends_{run.state}] {run.dataset} {run.date}: run {run.number} {problem}"
         log.log(level, "%s", text.rstrip(), extra=extra)
-        return await self._told(run) if run.untold else run
+        return await self._notified(run) if run.untold else run
 
-    async def _told(self, run: Run) -> Run:
+    async def _notified(self, run: Run) -> Run:
         """Tell, then write down that it was told: twice is better than never.
 
         It is tried for as long as the run is its date's latest; who cannot be told holds up no run.
         """
         try:
-            await self.notifier.tell(run_news(run, self.policy))
+            await self.notifier.tell(run_notice(run, self.policy))
         except Exception:
             extra = _extra("trends_untold", run.dataset, run.date)
             log.exception("[trends_untold] run %s: told again later", run.token, extra=extra)

@@ -1,4 +1,4 @@
-"""Which news are sent now: each once, and no more than one message of a kind in a while. Pure."""
+"""Which news are due: each once, and at most one message of a kind within an interval. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NotificationIntervals:
 
 @dataclass(frozen=True, slots=True)
 class NotificationRecord:
-    """What was told of one kind and subject. ``version`` is the mark of its row."""
+    """What was sent of one kind and subject. ``version`` is the mark of its row."""
 
     seen: tuple[str, ...] = ()
     """Short ids of the events that were told of late, the newest last."""
@@ -50,109 +50,113 @@ NEVER = NotificationRecord()
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """News to send, and what to remember then."""
+class Notification:
+    """News to send, and what is then to be recorded."""
 
     key: Key
     news: News
-    memory: NotificationRecord
+    record: NotificationRecord
 
 
-def tell_events(
+def due_events(
     found: Iterable[News],
     known: Mapping[Key, NotificationRecord],
     now: datetime,
-    patience: NotificationIntervals,
-) -> list[Telling]:
+    intervals: NotificationIntervals,
+) -> list[Notification]:
     """Events: at once, or together when the quiet time is over."""
     by_key: dict[Key, list[News]] = defaultdict(list)
     for news in found:
-        memory = known.get((news.kind, news.subject), NEVER)
-        if _is_new(news, memory) and _may_speak(memory, now, patience.quiet):
+        record = known.get((news.kind, news.subject), NEVER)
+        if _is_new(news, record) and _may_send(record, now, intervals.quiet):
             by_key[news.kind, news.subject].append(news)
-    return [_told(key, new, known.get(key, NEVER), now) for key, new in by_key.items()]
+    return [_notification(key, new, known.get(key, NEVER), now) for key, new in by_key.items()]
 
 
-def _is_new(news: News, memory: NotificationRecord) -> bool:
+def _is_new(news: News, record: NotificationRecord) -> bool:
     """By its id, as long as none was forgotten; else by its time as well."""
-    if memory.seen_until is None or news.time > memory.seen_until:
+    if record.seen_until is None or news.time > record.seen_until:
         return True
-    known = len(memory.seen) < SEEN_MAX or news.time > memory.seen_until - OVERLAP
-    return known and _short(news) not in memory.seen
+    known = len(record.seen) < SEEN_MAX or news.time > record.seen_until - OVERLAP
+    return known and _short(news) not in record.seen
 
 
-def _may_speak(memory: NotificationRecord, now: datetime, pause: timedelta) -> bool:
-    return memory.sent_at is None or now >= memory.sent_at + pause
+def _may_send(record: NotificationRecord, now: datetime, pause: timedelta) -> bool:
+    return record.sent_at is None or now >= record.sent_at + pause
 
 
-def _told(key: Key, new: Sequence[News], memory: NotificationRecord, now: datetime) -> Telling:
+def _notification(
+    key: Key, new: Sequence[News], record: NotificationRecord, now: datetime
+) -> Notification:
     newest = max(new, key=lambda news: news.time)
     more = f" ({len(new) - 1} more of this kind)" if len(new) > 1 else ""
     told = replace(newest, text=f"{newest.text}{more}", data={**newest.data, "count": len(new)})
-    until = max(newest.time, memory.seen_until or newest.time)
-    seen = (*memory.seen, *map(_short, new))[-SEEN_MAX:]
-    return Telling(key, told, replace(memory, seen=seen, seen_until=until, sent_at=now))
+    until = max(newest.time, record.seen_until or newest.time)
+    seen = (*record.seen, *map(_short, new))[-SEEN_MAX:]
+    return Notification(key, told, replace(record, seen=seen, seen_until=until, sent_at=now))
 
 
 def _short(news: News) -> str:
     return hashlib.sha256(news.news_id.encode()).hexdigest()[:8]
 
 
-def tell_conditions(
+def due_conditions(
     lasting: Iterable[News],
     known: Mapping[Key, NotificationRecord],
     now: datetime,
-    patience: NotificationIntervals,
-) -> list[Telling]:
-    """Conditions: when they begin, and again after a while; one that comes and goes is told of no
-    more often than the quiet time allows.
+    intervals: NotificationIntervals,
+) -> list[Notification]:
+    """Conditions: when they begin, and again after an interval; one that comes and goes no more
+    often than the quiet time allows.
 
     Their ids are made from when they began and when they are told.
     """
-    tellings = []
+    notifications = []
     for key, news in _by_key(lasting).items():
-        memory = known.get(key, NEVER)
-        pause = patience.repeat if memory.lasting_since else patience.quiet
-        if _may_speak(memory, now, pause):
-            since = memory.lasting_since or now
+        record = known.get(key, NEVER)
+        pause = intervals.repeat if record.lasting_since else intervals.quiet
+        if _may_send(record, now, pause):
+            since = record.lasting_since or now
             told = replace(news, news_id=f"{_began(key, since)}/{_moment(now)}", time=now)
-            tellings.append(Telling(key, told, replace(memory, sent_at=now, lasting_since=since)))
-    return tellings
+            notifications.append(
+                Notification(key, told, replace(record, sent_at=now, lasting_since=since))
+            )
+    return notifications
 
 
-def tell_ended(
+def due_endings(
     lasting: Iterable[News],
     known: Mapping[Key, NotificationRecord],
     now: datetime,
-    patience: NotificationIntervals,
+    intervals: NotificationIntervals,
     unasked: Sequence[str] = (),
-) -> list[Telling]:
+) -> list[Notification]:
     """Conditions that were told and are not among ``lasting`` any more, where all were asked."""
     present = _by_key(lasting)
     return [
-        _over(key, memory, now)
-        for key, memory in known.items()
-        if memory.lasting_since
+        _over(key, record, now)
+        for key, record in known.items()
+        if record.lasting_since
         and key not in present
         and not any(key[1] == name or key[1].startswith(f"{name}/") for name in unasked)
-        and _may_speak(memory, now, patience.quiet)
+        and _may_send(record, now, intervals.quiet)
     ]
 
 
-def looks_from(
-    looked_until: datetime | None, now: datetime, patience: NotificationIntervals
+def read_from(
+    looked_until: datetime | None, now: datetime, intervals: NotificationIntervals
 ) -> datetime:
     """From when on a source is looked through: what is new since the last look, and what may have
     been written late, but no further back than events are told.
 
     A look from the future was written before the store's clock was set back, and says nothing."""
-    earliest = now - patience.look_back
+    earliest = now - intervals.look_back
     if looked_until is None or not earliest < looked_until <= now:
         return earliest
     return max(earliest, looked_until - OVERLAP)
 
 
-def settled_until(
+def handled_until(
     events: Iterable[News],
     known: Mapping[Key, NotificationRecord],
     told: Collection[Key],
@@ -172,19 +176,19 @@ def _by_key(lasting: Iterable[News]) -> dict[Key, News]:
     return {(news.kind, news.subject): news for news in lasting}
 
 
-def _over(key: Key, memory: NotificationRecord, now: datetime) -> Telling:
-    assert memory.lasting_since is not None
+def _over(key: Key, record: NotificationRecord, now: datetime) -> Notification:
+    assert record.lasting_since is not None
     kind, subject = key
-    minutes = (now - memory.lasting_since).total_seconds() / 60
+    minutes = (now - record.lasting_since).total_seconds() / 60
     news = News(
-        news_id=f"{_began(key, memory.lasting_since)}/over",
+        news_id=f"{_began(key, record.lasting_since)}/over",
         kind=f"{kind}.over",
         subject=subject,
         time=now,
         headline=f"{subject}: no longer {kind.replace('.', ' ')}",
         text=f"It was first told {minutes:.0f} min ago.",
     )
-    return Telling(key, news, replace(memory, sent_at=now, lasting_since=None))
+    return Notification(key, news, replace(record, sent_at=now, lasting_since=None))
 
 
 def _began(key: Key, since: datetime) -> str:

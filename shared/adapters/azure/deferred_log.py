@@ -1,8 +1,8 @@
 """Log lines from where no invocation runs.
 
 The Functions host drops what a worker logs while no invocation is alive: at import, in a thread,
-in a task that outlives its invocation. Such a line is written here and said in the next invocation.
-In any other process it is said at once.
+in a task that outlives its invocation. Such a line waits here and is logged in the next invocation.
+In any other process it is logged at once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class LogLine:
     action: str
     text: str
 
-    def say(self) -> None:
-        said = {"action": self.action}
-        self.logger.log(self.level, "[%s] %s", self.action, self.text, extra=said)
+    def emit(self) -> None:
+        extra = {"action": self.action}
+        self.logger.log(self.level, "[%s] %s", self.action, self.text, extra=extra)
 
 
-class LateLines:
+class DeferredLog:
     """Lines of one process, safe to use from any thread. The oldest go where too many wait."""
 
     def __init__(self) -> None:
@@ -48,28 +48,28 @@ class LateLines:
         self._holding = True
 
     def write(self, line: LogLine) -> None:
-        """Say the line, now or in the next invocation."""
+        """Log the line, now or in the next invocation."""
         if self._holding:
             self._waiting.append(line)
         else:
-            line.say()
+            line.emit()
 
-    def say_all(self) -> None:
-        """Say what waits; an invocation runs."""
+    def flush(self) -> None:
+        """Log what waits; an invocation runs."""
         while self._waiting:
-            self._waiting.popleft().say()
+            self._waiting.popleft().emit()
 
     def release(self) -> None:
-        """Say what waits, and from now on each line at once."""
+        """Log what waits, and from now on each line at once."""
         self._holding = False
-        self.say_all()
+        self.flush()
 
 
-lines = LateLines()
+lines = DeferredLog()
 
 
 def invocation(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Around a function of the app: what waits to be said is said in its invocation.
+    """Around a function of the app: lines that wait are logged in its invocation.
 
     The host prints an error that leaves a function, with its traceback and all that led to it. So
     it is redacted here, whether it comes from an adapter, from the rules or from a handler.
@@ -78,7 +78,7 @@ def invocation(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any
     @wraps(function)
     @redacting_call
     async def invoked(*args: P.args, **kwargs: P.kwargs) -> T:
-        lines.say_all()
+        lines.flush()
         return await function(*args, **kwargs)
 
     return invoked

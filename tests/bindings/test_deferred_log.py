@@ -13,7 +13,7 @@ from azure_functions_runtime import invocation_id_cv
 
 from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, text_datum
-from shared.adapters.azure.late_lines import WAITING_MAX, LogLine, lines
+from shared.adapters.azure.deferred_log import WAITING_MAX, LogLine, lines
 from shared.adapters.azure.telemetry import export
 from shared.wiring import autoscaling as wiring
 from tests.bindings.test_doors import EVERYTHING, HTTP, OTHERS

@@ -10,18 +10,18 @@ from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
 from shared.messaging.model import (
     BATCH_MESSAGES_MAX,
     BatchLimits,
-    Cargo,
     Message,
     Order,
     Progress,
     Result,
+    SendRequest,
 )
-from shared.messaging.packing import cargo_of, too_large
+from shared.messaging.packing import build_request, too_large
 from shared.messaging.ports import BatchLink
-from shared.messaging.sending import (
+from shared.messaging.send_state import (
     Outcome,
     RetryBudget,
-    Sending,
+    SendState,
     Unreachable,
     advance,
     begin,
@@ -46,7 +46,7 @@ class BatchSender:
     link: BatchLink
     sleep: Sleep
     new_id: Callable[[], str]
-    patience: RetryBudget = field(default_factory=RetryBudget)
+    budget: RetryBudget = field(default_factory=RetryBudget)
     batch_messages: int = BATCH_MESSAGES_MAX
     on_pause: OnPause = lambda *_: None
     limits: BatchLimits | None = None
@@ -66,36 +66,39 @@ class BatchSender:
         Raises before anything is sent: UnsendableMessage and MessagesTooLarge, which name all of
         the messages concerned. Raises later: SendingStopped, which knows what is left.
         """
-        cargo = cargo_of(self.link.prepare(_identified(messages, self.new_id)))
+        request = build_request(self.link.prepare(_identified(messages, self.new_id)))
         async with self._turn:
-            return await self._send(cargo, order, on_progress)
+            return await self._send(request, order, on_progress)
 
-    async def _send(self, cargo: Cargo, order: Order, on_progress: OnProgress) -> Result:
+    async def close(self) -> None:
+        await self.link.close()
+
+    async def _send(self, request: SendRequest, order: Order, on_progress: OnProgress) -> Result:
         limits = await self._known_limits()
-        if refused := too_large(range(len(cargo.parcels)), cargo, limits):
-            raise MessagesTooLarge(cargo.names(refused), limits.link_bytes)
-        sending = begin(cargo, limits, order)
-        while sending.chunks:
-            sending = await self._step(sending)
-            on_progress(sending.progress)
-        return sending.result
+        if refused := too_large(range(len(request.encoded)), request, limits):
+            raise MessagesTooLarge(request.names(refused), limits.link_bytes)
+        state = begin(request, limits, order)
+        while state.chunks:
+            state = await self._step(state)
+            on_progress(state.progress)
+        return state.result
 
-    async def _step(self, sending: Sending) -> Sending:
-        if exhausted(sending, self.patience):
-            raise SendingStopped(sending.last_failure, sending.result, sending.unsent)
-        if sending.pause_seconds:
-            await self._pause(sending.last_failure, sending.pause_seconds)
+    async def _step(self, state: SendState) -> SendState:
+        if exhausted(state, self.budget):
+            raise SendingStopped(state.last_failure, state.result, state.unsent)
+        if state.pause_seconds:
+            await self._pause(state.last_failure, state.pause_seconds)
         try:
-            if sending.must_open:
-                return opened(sending, await self.link.open())
-            outcome: Outcome = await self.link.send(sending.batch)
+            if state.must_open:
+                return opened(state, await self.link.open())
+            outcome: Outcome = await self.link.send(state.batch)
         except ConnectionError as error:
             outcome = Unreachable(str(error))
         except LinkFailed as error:
-            raise SendingStopped(str(error), sending.result, sending.unsent) from error
-        sending = advance(sending, outcome, self.patience)
-        self.limits = sending.limits
-        return sending
+            raise SendingStopped(str(error), state.result, state.unsent) from error
+        state = advance(state, outcome, self.budget)
+        self.limits = state.limits
+        return state
 
     async def _known_limits(self) -> BatchLimits:
         """Opens the link where it was never open. Raises LinkFailed."""
@@ -105,9 +108,9 @@ class BatchSender:
                 self.limits = BatchLimits(await self.link.open(), self.batch_messages)
             except ConnectionError as error:
                 failures += 1
-                if failures >= self.patience.failures_max:
+                if failures >= self.budget.failures_max:
                     raise LinkFailed(f"no connection: {error}") from error
-                await self._pause(str(error), self.patience.pause(failures))
+                await self._pause(str(error), self.budget.pause(failures))
         return self.limits
 
     async def _pause(self, why: str, seconds: float) -> None:
