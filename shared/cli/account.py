@@ -8,7 +8,7 @@ from typing import Any
 from shared.cli import ingestion_tables
 from shared.ingestion.operating import presenting as view
 from shared.ingestion.operating import stream_account as account
-from shared.wiring import ingestion_state as state
+from shared.wiring.app import App
 
 TOLD = (
     "Of each partition: up to which number every event has an outcome, under which epoch and by "
@@ -22,5 +22,6 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=main, show=ingestion_tables.accounts)
 
 
-async def main(_options: argparse.Namespace) -> Any:
-    return view.accounts(await account.run(state.store(), state.store()))
+async def main(app: App, _options: argparse.Namespace) -> Any:
+    store = app.ingestion.store
+    return view.accounts(await account.run(store, store))

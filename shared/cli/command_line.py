@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from shared import settings
-from shared.wiring import autoscaling as wiring
+from shared.wiring.app import App
 
 DONE, FAILED, WRONG = 0, 1, 2
 """Done; not all of it, refused, or something is wrong; settings, rules or words are wrong."""
@@ -78,7 +78,5 @@ def run(options: argparse.Namespace, show: Callable[[Any], None]) -> int:
 
 
 async def _closing(options: argparse.Namespace) -> Any:
-    try:
-        return await options.run(options)
-    finally:
-        await wiring.close()
+    async with App() as app:
+        return await options.run(app, options)

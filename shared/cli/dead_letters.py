@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from shared.cli import ingestion_tables as tables
@@ -17,10 +18,8 @@ from shared.ingestion.dead_letters.redrive import Done, purge, send_away
 from shared.ingestion.errors import NotThere
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
-from shared.wiring import ingestion as wiring_ingestion
-from shared.wiring import ingestion_state as state
+from shared.wiring.app import App
 
-store = state.store
 AT_ONCE = 100
 """Taken up in one go; what was done is told after each."""
 
@@ -58,42 +57,41 @@ def _add_redrive(actions: Any) -> None:
     )
 
 
-async def _list(options: argparse.Namespace) -> Any:
-    found = await find(store(), await _wanted(options), options.limit, options.after)
+async def _list(app: App, options: argparse.Namespace) -> Any:
+    found = await find(
+        app.ingestion.store, await _wanted(app, options), options.limit, options.after
+    )
     return view.listed(found, options.limit)
 
 
-async def _show(options: argparse.Namespace) -> Any:
-    stored, event = await read(store(), wiring_ingestion.hub(), await _wanted(options))
+async def _show(app: App, options: argparse.Namespace) -> Any:
+    stored, event = await read(app.ingestion.store, app.ingestion.hub, await _wanted(app, options))
     if options.raw:
         sys.stdout.buffer.write(event.body)
         return None
     return view.whole(stored, event)
 
 
-async def _redrive(options: argparse.Namespace) -> Any:
+async def _redrive(app: App, options: argparse.Namespace) -> Any:
     if options.all == (options.sequence is not None):
         raise Misused("name one by PARTITION and SEQUENCE, or say --all")
     if options.to_queue is None:
-        return await _each(options, _into_the_pipeline)
-    hub = wiring_ingestion.hub()
-    sender = wiring_ingestion.dead_letter_queue(options.connection, options.to_queue)
-    try:
-        return await _each(options, lambda some: send_away(store(), hub, sender, some))
-    finally:
-        await sender.close()
+        return await _each(app, options, partial(_into_the_pipeline, app))
+    store, hub = app.ingestion.store, app.ingestion.hub
+    sender = app.ingestion.dead_letter_queue(options.connection, options.to_queue)
+    return await _each(app, options, lambda some: send_away(store, hub, sender, some))
 
 
-async def _into_the_pipeline(letters: Sequence[StoredDeadLetter]) -> Done:
-    outcome = await wiring_ingestion.redriver().run(letters)
-    await wiring_ingestion.send_redriven(outcome.done)
+async def _into_the_pipeline(app: App, letters: Sequence[StoredDeadLetter]) -> Done:
+    outcome = await app.ingestion.redriver.run(letters)
+    await app.ingestion.send_redriven(outcome.done)
     return outcome
 
 
-async def _purge(options: argparse.Namespace) -> Any:
+async def _purge(app: App, options: argparse.Namespace) -> Any:
     if options.dry_run:
-        return await _each(options, _only_count)
-    return await _each(options, lambda some: purge(store(), some))
+        return await _each(app, options, _only_count)
+    return await _each(app, options, lambda some: purge(app.ingestion.store, some))
 
 
 async def _only_count(letters: Sequence[StoredDeadLetter]) -> Done:
@@ -101,31 +99,34 @@ async def _only_count(letters: Sequence[StoredDeadLetter]) -> Done:
 
 
 async def _each(
-    options: argparse.Namespace, act: Callable[[Sequence[StoredDeadLetter]], Awaitable[Done]]
+    app: App,
+    options: argparse.Namespace,
+    act: Callable[[Sequence[StoredDeadLetter]], Awaitable[Done]],
 ) -> Any:
     """Take up all that is wanted, a hundred at a time."""
     outcome = Done()
-    async for some in chunks(store(), await _wanted(options), AT_ONCE):
+    async for some in chunks(app.ingestion.store, await _wanted(app, options), AT_ONCE):
         outcome.add(await act(some))
     if options.sequence is not None and not (outcome.done or outcome.failed or outcome.gone):
         raise NotThere("no dead letter of this number")
     return view.done(outcome)
 
 
-async def _wanted(options: argparse.Namespace) -> DeadLetterQuery:
+async def _wanted(app: App, options: argparse.Namespace) -> DeadLetterQuery:
     return DeadLetterQuery(
         options.hub,
         options.group,
         options.partition,
         options.sequence,
         FailureKind(options.kind) if options.kind else None,
-        await _before(options.older_than),
+        await _before(app, options.older_than),
     )
 
 
-async def _before(age: timedelta | None) -> datetime | None:
-    streams = [] if age is None else await store().streams()
-    return await older_than(store(), streams[0], age) if age and streams else None
+async def _before(app: App, age: timedelta | None) -> datetime | None:
+    store = app.ingestion.store
+    streams = [] if age is None else await store.streams()
+    return await older_than(store, streams[0], age) if age and streams else None
 
 
 def _action(actions: Any, name: str, run: Any, show: Any, told: str) -> Any:

@@ -12,8 +12,7 @@ from shared.cli.command_line import Misused
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.replay import Replayed, Stretch, replay, side_stream, silent
 from shared.ingestion.operating import presenting as view
-from shared.wiring import ingestion as wiring_ingestion
-from shared.wiring import ingestion_state as state
+from shared.wiring.app import App
 
 TOLD = (
     "Handles a stretch of a partition again. What becomes of it is accounted for under NAME, apart "
@@ -43,17 +42,17 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=main, show=ingestion_tables.replayed)
 
 
-async def main(options: argparse.Namespace) -> Any:
-    stream = wiring_ingestion.stream(options.partition)
+async def main(app: App, options: argparse.Namespace) -> Any:
+    stream = app.ingestion.stream(options.partition)
     try:
         side = side_stream(stream, options.into)
     except ValueError as error:
         raise Misused(str(error)) from error
-    handle = wiring_ingestion.handler(stream)  # of the stream itself: the ids are those of it
-    line = wiring_ingestion.pipeline_of(stream, Writer(f"replay {options.into}"), handle)
-    consumer = replace(line.consumer, stream=side, store=state.store_alone())
+    # The handler is that of the stream itself: the ids are those of it.
+    line = app.ingestion.pipeline_of(stream, Writer(f"replay {options.into}"))
+    consumer = replace(line.consumer, stream=side, store=app.ingestion.store_alone)
     if not options.send:
-        consumer = replace(consumer, handle=silent(handle))
+        consumer = replace(consumer, handle=silent(consumer.handle))
     stretch = Stretch(options.from_sequence, options.from_time, options.to_sequence)
     return view.replayed(
         await replay(consumer, stretch, line.sender if options.send else None, _say)

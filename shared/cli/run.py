@@ -13,7 +13,7 @@ from typing import Any
 from shared import settings
 from shared.settings import SettingsError
 from shared.settings.ingestion import EVENT_HUB, HANDLER
-from shared.wiring import ingestion as wiring_ingestion
+from shared.wiring.app import App
 from shared.wiring.runner import Runner
 
 
@@ -35,15 +35,15 @@ TOLD = (
 )
 
 
-async def main(options: argparse.Namespace) -> None:
+async def main(app: App, options: argparse.Namespace) -> None:
     """Until a signal comes. Raises SettingsError."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("azure").setLevel(logging.ERROR)  # what failed is told by the runner
     if options.handler:
         _override(options.handler)
-    if wiring_ingestion.settings().hub is None:
+    if app.settings.ingestion.hub is None:
         raise SettingsError([f"{EVENT_HUB} = '': must be set to read events"])
-    runner = Runner()
+    runner = Runner(app)
     stopping = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)

@@ -16,48 +16,48 @@ from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
 from shared.cli import scaling_tables as console
-from shared.wiring import autoscaling as wiring
+from shared.wiring.app import App
 
 # --- commands ---------------------------------------------------------------------------------
 
 
-async def _status(options: argparse.Namespace) -> Any:
-    return await status.run(_named(options), wiring.store())
+async def _status(app: App, options: argparse.Namespace) -> Any:
+    return await status.run(_named(app, options), app.scaling.store)
 
 
-async def _decisions(options: argparse.Namespace) -> Any:
-    return await status.decisions(_one(options), wiring.store(), options.limit)
+async def _decisions(app: App, options: argparse.Namespace) -> Any:
+    return await status.decisions(_one(app, options), app.scaling.store, options.limit)
 
 
-async def _dry_run(options: argparse.Namespace) -> Any:
-    patience = wiring.settings().source_timeout_seconds
-    reader = wiring.reader()
+async def _dry_run(app: App, options: argparse.Namespace) -> Any:
+    patience = app.settings.source_timeout_seconds
+    reader = app.scaling.reader
     return [
-        (await preview.run(resource, wiring.store(), reader, patience)).shown()
-        for resource in _named(options)
+        (await preview.run(resource, app.scaling.store, reader, patience)).shown()
+        for resource in _named(app, options)
     ]
 
 
-async def _validate(options: argparse.Namespace) -> Any:
-    resources = _named(options)
+async def _validate(app: App, options: argparse.Namespace) -> Any:
+    resources = _named(app, options)
     checks: list[dict[str, Any]] = []
     if options.connect:
-        patience = wiring.settings().source_timeout_seconds
-        access = (wiring.reader(), wiring.permissions(), wiring.store())
+        patience = app.settings.source_timeout_seconds
+        access = (app.scaling.reader, app.scaling.permissions, app.scaling.store)
         checks = await connected.run(resources, *access, patience)
     return {
         "ok": all(check["ok"] for check in checks),
         "resources": [resource.name for resource in resources],
-        "warnings": wiring.warnings(),
+        "warnings": app.warnings,
         "checks": checks,
     }
 
 
-async def _pause(options: argparse.Namespace) -> Any:
-    return await _change(options, Override(Mode.PAUSED, options.reason))
+async def _pause(app: App, options: argparse.Namespace) -> Any:
+    return await _change(app, options, Override(Mode.PAUSED, options.reason))
 
 
-async def _set(options: argparse.Namespace) -> Any:
+async def _set(app: App, options: argparse.Namespace) -> Any:
     wanted = Override(
         mode=Mode(options.mode) if options.mode else None,
         reason=options.reason,
@@ -65,30 +65,30 @@ async def _set(options: argparse.Namespace) -> Any:
         floor=options.floor,
         exact=options.exact,
     )
-    return await _change(options, wanted)
+    return await _change(app, options, wanted)
 
 
-async def _clear(options: argparse.Namespace) -> Any:
-    return await _change(options, None)
+async def _clear(app: App, options: argparse.Namespace) -> Any:
+    return await _change(app, options, None)
 
 
-async def _change(options: argparse.Namespace, override: Override | None) -> Any:
+async def _change(app: App, options: argparse.Namespace, override: Override | None) -> Any:
     lasts = duration(options.lasts) if getattr(options, "lasts", None) else None
     change = Change(override, options.by, uuid.uuid4().hex, lasts)
-    resource = _one(options)
-    line = await control.run(resource, change, wiring.store())
+    resource = _one(app, options)
+    line = await control.run(resource, change, app.scaling.store)
     return {"ok": True, "resource": resource.name, "said": line.reason}
 
 
-def _named(options: argparse.Namespace) -> Sequence[Resource]:
-    known = wiring.resources()
+def _named(app: App, options: argparse.Namespace) -> Sequence[Resource]:
+    known = app.resources
     return [declared.find(known, options.resource)] if options.resource else list(known.values())
 
 
-def _one(options: argparse.Namespace) -> Resource:
+def _one(app: App, options: argparse.Namespace) -> Resource:
     """The resource named; where there is but one it need not be."""
-    found = _named(options)
-    return found[0] if len(found) == 1 else declared.find(wiring.resources(), "")
+    found = _named(app, options)
+    return found[0] if len(found) == 1 else declared.find(app.resources, "")
 
 
 # --- command line -----------------------------------------------------------------------------

@@ -10,18 +10,18 @@ import argparse
 import asyncio
 import sys
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from shared import settings
-from shared.adapters.service_bus.sender import batch_sender
 from shared.cli.command_line import Misused
 from shared.messaging.errors import LinkFailed, MessagingError, SendingStopped
 from shared.messaging.lines import read_messages
 from shared.messaging.model import Message, Order, Progress, Result
 from shared.messaging.send import BatchSender
 from shared.messaging.sending import RetryBudget
+from shared.wiring.app import App
+from shared.wiring.batch_sender import batch_sender
 
 ORDERS = {"kept": Order.KEPT, "per-key": Order.KEPT_PER_KEY, "free": Order.FREE}
 NOTHING = Result(sent=0, batches=0, bytes=0, retries=0, resent_unknown=0, refused=())
@@ -29,7 +29,7 @@ TRIES = 6
 """With pauses of half a second, doubled each time: given up after a quarter of a minute."""
 
 
-async def _send(options: argparse.Namespace) -> dict[str, Any]:
+async def _send(app: App, options: argparse.Namespace) -> dict[str, Any]:
     """What became of the messages; with ``failed`` where not all of them were sent."""
     try:
         messages = read_messages(_lines(options.file), raw=options.raw)
@@ -38,18 +38,16 @@ async def _send(options: argparse.Namespace) -> dict[str, Any]:
     connection = settings.parse()[0].service_bus(options.connection)
     entity = options.queue or options.topic
     _say(f"{len(messages)} message(s) to {entity} at {connection.host}")
-    sender = batch_sender(
+    sender = app.open(
+        batch_sender,
         connection,
         entity,
-        _now,
+        app.now,
         topic=bool(options.topic),
         patience=RetryBudget(failures_max=options.tries),
         on_pause=lambda why, seconds: _say(f"{why}; trying again in {seconds:g} s"),
     )
-    try:
-        return await _sent(sender, messages, options)
-    finally:
-        await sender.link.close()
+    return await _sent(sender, messages, options)
 
 
 async def _sent(
@@ -137,7 +135,3 @@ def _show(answer: dict[str, Any]) -> None:
 def _say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 - a command line is a shell

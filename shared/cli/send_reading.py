@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from datetime import UTC, datetime
 from typing import Any
 
 from shared.cli import ingestion_tables, words
@@ -13,7 +12,7 @@ from shared.ingestion.decoding.readings import Reading, encode_reading
 from shared.ingestion.errors import BadEvent
 from shared.settings import SettingsError
 from shared.settings.ingestion import EVENT_HUB
-from shared.wiring import ingestion as wiring_ingestion
+from shared.wiring.app import App
 
 TOLD = (
     "Sends one value of a metric to the event hub, as whoever measures it would; to try it. With "
@@ -33,15 +32,15 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=main, show=ingestion_tables.sent)
 
 
-async def main(options: argparse.Namespace) -> Any:
-    if wiring_ingestion.settings().hub is None:
+async def main(app: App, options: argparse.Namespace) -> Any:
+    if app.settings.ingestion.hub is None:
         raise SettingsError([f"{EVENT_HUB} = '': must be set to send events"])
-    connection = wiring_ingestion.connection()
-    time = options.time or datetime.now(UTC)  # noqa: TID251 - a command line is a shell
+    connection = app.ingestion.connection
+    time = options.time or app.now()
     body = encode_reading(Reading(options.resource, options.metric, time, options.value))
     try:
-        decode(body, wiring_ingestion.interests())
+        decode(body, app.ingestion.interests)
     except BadEvent as error:
         sys.stderr.write(f"note: this will be a dead letter: {error}\n")
-    await wiring_ingestion.send_event(body)
+    await app.ingestion.send_event(body)
     return {"hub": connection.hub, "namespace": connection.namespace, "event": body.decode()}

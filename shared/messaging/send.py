@@ -70,6 +70,9 @@ class BatchSender:
         async with self._turn:
             return await self._send(cargo, order, on_progress)
 
+    async def close(self) -> None:
+        await self.link.close()
+
     async def _send(self, cargo: Cargo, order: Order, on_progress: OnProgress) -> Result:
         limits = await self._known_limits()
         if refused := too_large(range(len(cargo.parcels)), cargo, limits):

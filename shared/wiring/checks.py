@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from typing import TypeVar
 
@@ -24,32 +24,47 @@ from shared.settings.ingestion import EVENT_HUB, HANDLER
 
 T = TypeVar("T")
 
+STORAGE = "AzureWebJobsStorage"
 PROCESSING_CONNECTION = "ServiceBusConnection"
 
 
-@cache
-def checked() -> tuple[Settings, Mapping[str, Resource]]:
-    """The settings, and what scaling_rules.py declares, by name. Raises SettingsError."""
-    loaded, found = settings_module.parse()
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The settings and what users declare, without a problem."""
+
+    settings: Settings
+    resources: Mapping[str, Resource]
+    """What scaling_rules.py declares, by name."""
+
+    periods: Sequence[Period] = ()
+    outages: tuple[type[Exception], ...] = ()
+    handling: Handling | None = None
+
+
+def check(environ: Mapping[str, str] | None = None) -> Checked:
+    """Of these settings, or of those of the process. Raises SettingsError with every problem."""
+    loaded, found = settings_module.parse(environ)
     before = len(found)
     declared = _collecting(found, partial(_declared, loaded))
     if len(found) == before:  # the rules could be asked: whatever they answered is looked at
         found += _collecting(found, partial(problems, declared)) or []
-    if _collecting(found, partial(periods, loaded)):
+    scheduled = _collecting(found, partial(periods, loaded))
+    if scheduled:
         _collecting(found, partial(loaded.service_bus, PROCESSING_CONNECTION))
-    _collecting(found, partial(outages, loaded))
-    needed = {(StorageQueue, "AzureWebJobsStorage"), *connections(declared)}
+    named = _collecting(found, partial(outages, loaded))
+    needed = {(StorageQueue, STORAGE), *connections(declared)}
     for kind, name in sorted(needed, key=str):
-        check = loaded.storage if kind is StorageQueue else loaded.service_bus
-        _collecting(found, partial(check, name))
-    _collecting(found, partial(handling, loaded))
+        connect = loaded.storage if kind is StorageQueue else loaded.service_bus
+        _collecting(found, partial(connect, name))
+    own = _collecting(found, partial(handling, loaded))
     if needs_hub(declared) and loaded.ingestion.hub is None:
         found.append(
             f"{EVENT_HUB} = '': must be set, for scaling_rules.py declares metrics of an event hub"
         )
     if found or declared is None:
         raise SettingsError(dict.fromkeys(found))
-    return loaded, {resource.name: resource for resource in declared}
+    resources = {resource.name: resource for resource in declared}
+    return Checked(loaded, resources, scheduled or (), named or (), own)
 
 
 def handling(loaded: Settings) -> Handling | None:
@@ -125,7 +140,7 @@ def _exception_class(name: str) -> type[Exception] | str:
     """The class, or what is wrong with its name."""
     module, _, of_class = name.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), of_class)
+        found = getattr(import_module(module), of_class)
     except Exception as error:  # the module may be the user's own
         return f"OutageErrors = {name!r}: {type(error).__name__}: {error}"
     if found is Exception:

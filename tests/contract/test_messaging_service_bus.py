@@ -13,13 +13,13 @@ import azure.servicebus
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiveMode
 from proton import Message as ProtonMessage
+from shared.adapters.service_bus.sender import BlockingBatchSender, batch_sender
 
 from local.amqp_broker import AmqpStandIn, faults, in_thread
 from local.amqp_broker.model.properties import QueueProperties
 from shared.adapters.service_bus.clients import AioClient
 from shared.adapters.service_bus.link import ServiceBusLink
 from shared.adapters.service_bus.loading import CarefulLoader, DirectLoader, loader
-from shared.adapters.service_bus.sender import BlockingBatchSender, batch_sender
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
 from shared.messaging.model import BatchLimits, Message, Order, Result
 from shared.messaging.send import BatchSender

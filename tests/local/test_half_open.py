@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.core.exceptions import ServiceResponseTimeoutError
+from shared.adapters.service_bus.sender import _run, batch_sender
 
 from local.amqp_broker import AmqpStandIn, in_thread
 from local.amqp_broker.administration import service_bus
@@ -21,7 +22,6 @@ from shared.adapters.service_bus.clients import AioClient, BlockingClient
 from shared.adapters.service_bus.entities import ServiceBusQueueReader
 from shared.adapters.service_bus.link import ServiceBusLink
 from shared.adapters.service_bus.loading import loader
-from shared.adapters.service_bus.sender import _run, batch_sender
 from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import Message, Result
 from shared.messaging.send import BatchSender

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.adapters.service_bus.loading import Clock
-from shared.adapters.service_bus.sender import batch_sender
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import SendingFailed
 from shared.ingestion.model import message_id
 from shared.messaging.errors import MessagingError
 from shared.messaging.model import Message
-from shared.settings.connections import ServiceBusConnection
+from shared.messaging.ports import MessageSender
 from shared.values.redaction import redacting
 
 
@@ -19,8 +17,8 @@ from shared.values.redaction import redacting
 class ServiceBusDeadLetters:
     """See DeadLetterSender. A queue that detects duplicates takes each event once."""
 
-    def __init__(self, connection: ServiceBusConnection, queue: str, now: Clock) -> None:
-        self._sender = batch_sender(connection, queue, now)
+    def __init__(self, sender: MessageSender) -> None:
+        self._sender = sender
 
     async def send(self, letters: Sequence[StoredDeadLetter]) -> None:
         try:
@@ -29,9 +27,6 @@ class ServiceBusDeadLetters:
             raise SendingFailed(f"{type(error).__name__}: {error}") from error
         if result.refused:
             raise SendingFailed(f"refused by the service: {', '.join(result.refused)}")
-
-    async def close(self) -> None:
-        await self._sender.link.close()
 
 
 def to_message(stored: StoredDeadLetter) -> Message:

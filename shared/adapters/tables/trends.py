@@ -49,5 +49,5 @@ class TableTrends:
                     found.append(unreadable_trend(row, error))
         return found
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         await self._table.close()
