@@ -80,7 +80,6 @@ class App:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("scaling_rules.resources", lambda _settings: [RESOURCE])
-        self.module = imported(monkeypatch, ENVIRON)
         self.now = NOW
         self.store = MemoryIngestionStore(lambda: self.now)
         self.breakers = Breakers(lambda: self.now)
@@ -88,11 +87,15 @@ class App:
         self.sent: list[str] = []
         self.told: list[News] = []
         self.down = False
-        parts = self.parts
+        self.runs_in(imported(monkeypatch, ENVIRON))
+
+    def runs_in(self, module: ModuleType) -> None:
+        """Give the twins to the app of this module."""
+        self.module, parts = module, module.app.ingestion
         parts.hub, parts.sender, parts.store = self.hub, self, self.store
         parts.retention = MemoryRetentionStore(self.store)
         parts.breaker_store = self.breakers
-        self.module.app.notifications.notifier = self
+        module.app.notifications.notifier = self
 
     @property
     def parts(self) -> IngestionParts:
@@ -212,6 +215,7 @@ async def test_the_official_worker_hands_a_batch_over(app: App) -> None:
     worker = Worker(APP_DIR)
     try:
         found = {each.name: each for each in await worker.load()}
+        app.runs_in(sys.modules["function_app"])
         assert set(found) >= NAMES
         retry = found["metric_ingest"].retry_options
         assert (retry.retry_strategy, retry.max_retry_count) == ("fixed_delay", -1)

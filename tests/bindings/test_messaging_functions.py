@@ -52,11 +52,15 @@ class App:
     """function_app, freshly imported, on memory twins."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.module = imported(monkeypatch, ENVIRON)
         self.queue, self.recompute = MemoryQueue(), RecordingRecompute()
         self.facts = {"processing": GOOD_IN, "working": GOOD_OUT}
+        self.runs_in(imported(monkeypatch, ENVIRON))
+
+    def runs_in(self, module: ModuleType) -> None:
+        """Give the twins to the app of this module."""
+        self.module = module
         sender = BatchSender(MemoryLink(self.queue), no_sleep, lambda: "never used")
-        parts: Parts = self.module.app
+        parts: Parts = module.app
         parts.now = lambda: NOW.replace(hour=0)
         reader = MemoryQueueReader(self.facts)
         check = CheckOnce("processing", "working", parts.checked.periods, reader)
@@ -100,6 +104,7 @@ async def test_the_official_worker_hands_a_message_over(app: App) -> None:
     worker = Worker(APP_DIR)
     try:
         found = {each.name: each.function_id for each in await worker.load()}
+        app.runs_in(sys.modules["function_app"])
         assert set(found) >= FUNCTIONS
         body = schedule_processing("sales", Period(), NOW).body
         assert isinstance(body, bytes)
