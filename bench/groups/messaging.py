@@ -12,15 +12,15 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second
-from shared.adapters.service_bus.loading import DirectLoader
+from shared.adapters.service_bus.encoder import encode_all
+from shared.adapters.service_bus.filling import fill_directly
 from shared.messaging.model import Batch, BatchLimits, Cargo, Message, Order, Parcel
 from shared.messaging.packing import cargo_of, pack
 
 LIMITS = BatchLimits(256 * 1024)
 BODY_BYTES = (100, 1024, 10_240)
 SEED = 7
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-LOADER = DirectLoader(lambda: NOW)
+NOW_MS = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp() * 1000)
 ADD_MESSAGE = "baseline: ServiceBusMessage and add_message, the same messages into batches as full"
 BOUND = "bytes of all messages over the limit, rounded up"
 FEWEST = "no division that keeps the order has fewer batches, as a property test shows"
@@ -67,11 +67,11 @@ def _direct(rows: Sequence[Row]) -> int:
         Message(body, message_id, content_type="application/json", application_properties=values)
         for body, message_id, values in rows
     ]
-    parcels = LOADER.prepare(messages)
+    parcels = encode_all(messages, NOW_MS)
     chunks = pack(range(len(parcels)), cargo_of(parcels), LIMITS, Order.KEPT)
     for chunk in chunks:
         batch = ServiceBusMessageBatch(LIMITS.batch_bytes)
-        LOADER.fill(batch, Batch([parcels[p] for p in chunk.positions], chunk.wire_bytes))
+        fill_directly(batch, Batch([parcels[p] for p in chunk.positions], chunk.wire_bytes))
     return len(chunks)
 
 

@@ -64,6 +64,6 @@ class AzureReader:
             from shared.adapters.queues.backlog import StorageQueueReader  # noqa: PLC0415  heavy
 
             return StorageQueueReader(self._storage(source.connection))
-        from shared.adapters.service_bus.backlog import ServiceBusReader  # noqa: PLC0415  heavy
+        from shared.adapters.service_bus.administration import ServiceBusReader  # noqa: PLC0415  heavy
 
         return ServiceBusReader(self._service_bus(source.connection))

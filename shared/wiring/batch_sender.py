@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
-from shared.adapters.service_bus.clients import AioClient
-from shared.adapters.service_bus.link import ServiceBusLink
-from shared.adapters.service_bus.loading import Clock, loader
+from shared.adapters.service_bus.link import Clock, ServiceBusLink
 from shared.messaging.send import BatchSender, OnPause
 from shared.messaging.sending import RetryBudget
 from shared.settings.connections import ServiceBusConnection
@@ -22,7 +20,10 @@ def batch_sender(
     patience: RetryBudget | None = None,
     on_pause: OnPause = lambda *_: None,
 ) -> BatchSender:
-    """A sender to a queue or topic for use with ``await``; close it in the end."""
-    link = ServiceBusLink(AioClient(connection, entity, topic=topic), loader(now))
-    budget = patience or RetryBudget()
-    return BatchSender(link, asyncio.sleep, lambda: uuid.uuid4().hex, budget, on_pause=on_pause)
+    """A sender to a queue or topic; close it in the end."""
+    link = ServiceBusLink(connection, entity, now, topic=topic)
+    return BatchSender(link, asyncio.sleep, _new_id, patience or RetryBudget(), on_pause=on_pause)
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex

@@ -23,7 +23,7 @@ class DataSetParts(Parts):
 
     @cached_property
     def queue_check(self) -> CheckOnce:
-        from shared.adapters.service_bus.entities import ServiceBusQueueReader  # noqa: PLC0415  heavy
+        from shared.adapters.service_bus.administration import ServiceBusQueueReader  # noqa: PLC0415  heavy
 
         settings, periods = self._app.settings, self._app.checked.periods
         connection = settings.service_bus(PROCESSING_CONNECTION)

@@ -14,7 +14,7 @@ from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.azure import credentials
 from shared.adapters.azure.transport import ServerTimeTransport
 from shared.adapters.queues.backlog import StorageQueueReader
-from shared.adapters.service_bus.backlog import ServiceBusReader
+from shared.adapters.service_bus.administration import ServiceBusReader
 from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.autoscaling.errors import AutoscalingError

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus import exceptions as client
 
-from shared.adapters.service_bus.loading import CarefulLoader
-from shared.adapters.service_bus.outcome import not_opened, outcome_of
+from shared.adapters.service_bus.encoder import encode_all
+from shared.adapters.service_bus.filling import fill_by_add_message
+from shared.adapters.service_bus.link import not_opened, outcome_of
 from shared.messaging.errors import LinkFailed
 from shared.messaging.model import Batch, BatchLimits, Message, Order, Parcel
 from shared.messaging.packing import cargo_of
@@ -23,7 +23,6 @@ from shared.messaging.sending import (
     begin,
 )
 
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
 THROTTLED = (
     "The namespace is being throttled. Error code : 50009. Please \nwait 2 seconds and try again."
 )
@@ -76,23 +75,21 @@ def batch_of(parcels: list[Parcel]) -> Batch:
 
 
 def test_a_client_that_encodes_larger_than_foretold_says_by_how_much() -> None:
-    loader = CarefulLoader(lambda: NOW)
     parcels = [
         parcel._replace(size_bytes=parcel.size_bytes - 20)  # as another version might encode
-        for parcel in loader.prepare([Message(bytes(400), f"m{n}") for n in range(20)])
+        for parcel in encode_all([Message(bytes(400), f"m{n}") for n in range(20)], 0)
     ]
-    told = loader.fill(ServiceBusMessageBatch(4096), batch_of(parcels))
+    told = fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(parcels))
     assert told == SizeExceeded(header_bytes=20)
-    assert loader.fill(ServiceBusMessageBatch(4096), batch_of(parcels[:8])) is None
+    assert fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(parcels[:8])) is None
     sending = begin(cargo_of(parcels), BatchLimits(4096), Order.KEPT)
     wiser = advance(sending, told, RetryBudget())
     for chunk in wiser.chunks:
         chosen = [parcels[position] for position in chunk.positions]
-        assert loader.fill(ServiceBusMessageBatch(4096), batch_of(chosen)) is None
+        assert fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(chosen)) is None
 
 
 def test_a_client_that_takes_not_even_one_message_says_nothing_about_headers() -> None:
-    loader = CarefulLoader(lambda: NOW)
-    parcels = loader.prepare([Message(bytes(5000), "m")])
-    told = loader.fill(ServiceBusMessageBatch(4096), batch_of(parcels))
+    parcels = encode_all([Message(bytes(5000), "m")], 0)
+    told = fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(parcels))
     assert told == SizeExceeded(header_bytes=0)

@@ -31,7 +31,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from shared.adapters.arm import app_service
 from shared.adapters.azure.transport import LoopbackTransport, ServerTimeTransport
 from shared.adapters.queues import backlog as storage_queue
-from shared.adapters.service_bus import backlog as service_bus
+from shared.adapters.service_bus import administration as service_bus
 from shared.adapters.tables import client as table_service
 from tests.builders import NOW
 

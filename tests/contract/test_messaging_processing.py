@@ -16,7 +16,7 @@ from local.amqp_broker import AmqpStandIn, VirtualClock
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.demo.processing_queues import declare_processing_queues
 from shared.adapters.memory.claims import MemoryClaims, RecordingRecompute
-from shared.adapters.service_bus.entities import ServiceBusQueueReader
+from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.datasets.arrivals import BlobArrived
 from shared.datasets.entities import QueueFacts
 from shared.datasets.flows import check_queues, process_dataset, telemetry_arrived

@@ -13,19 +13,19 @@ import azure.servicebus
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiveMode
 from proton import Message as ProtonMessage
-from shared.adapters.service_bus.sender import BlockingBatchSender, batch_sender
 
 from local.amqp_broker import AmqpStandIn, faults, in_thread
 from local.amqp_broker.model.properties import QueueProperties
-from shared.adapters.service_bus.clients import AioClient
+from shared.adapters.service_bus.encoder import encode_all
+from shared.adapters.service_bus.filling import fill_by_add_message, fill_directly, filling_for
 from shared.adapters.service_bus.link import ServiceBusLink
-from shared.adapters.service_bus.loading import CarefulLoader, DirectLoader, loader
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
 from shared.messaging.model import BatchLimits, Message, Order, Result
 from shared.messaging.send import BatchSender
 from shared.messaging.sending import RetryBudget
-from shared.messaging.wire_size import envelope_bytes, message_bytes, section_bytes
+from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.settings.connections import ServiceBusConnection
+from shared.wiring.batch_sender import batch_sender
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 
 pytestmark = LEAVES_SOCKETS_OPEN
@@ -41,7 +41,7 @@ def now() -> datetime:
 def bus() -> Iterator[AmqpStandIn]:
     with in_thread(AmqpStandIn()) as running:
         window = timedelta(minutes=10)
-        for queue in ("jobs", "faulty", "exact", "blocking"):
+        for queue in ("jobs", "faulty", "exact"):
             running.namespace.declare_queue(queue, QueueProperties(duplicate_window=window))
         running.namespace.declare_topic("news")
         running.namespace.declare_subscription("news", "all")
@@ -139,8 +139,8 @@ async def test_ten_thousand_messages_arrive_once_and_in_order_whatever_the_link_
 def filling(surplus: int) -> list[Message]:
     """Two messages whose batch has exactly the limit's size, and so many bytes more."""
     first, empty = Message(bytes(100_000), "first"), Message(bytes(300), "second")
-    used = envelope_bytes(first) + section_bytes(message_bytes(first))
-    room = LIMIT - used - section_bytes(message_bytes(empty)) + 300
+    sizes = [section_bytes(parcel.size_bytes) for parcel in encode_all([first, empty], 0)]
+    room = LIMIT - envelope_bytes(first) - sum(sizes) + 300
     return [first, Message(bytes(room + surplus), "second")]
 
 
@@ -166,29 +166,19 @@ async def test_a_batch_beyond_the_limit_is_refused_by_the_service(
     assert (result.batches, result.retries) == (2, 1)
 
 
-def test_programs_without_an_event_loop_send_the_same(connection: ServiceBusConnection) -> None:
-    messages = [Message(bytes(5000), f"b{place}") for place in range(300)]
-    seen: list[int] = []
-    with BlockingBatchSender(connection, "blocking", now, patience=QUICK) as sender:
-        result = sender.send(messages, on_progress=lambda progress: seen.append(progress.sent))
-    assert (result.sent, result.batches, seen[-1]) == (300, 6, 300)
-    arrived = received(connection, 300, "blocking")
-    assert [m.message_id for m in arrived] == [m.message_id for m in messages]
-
-
-def test_topics_take_batches_too(connection: ServiceBusConnection) -> None:
-    with BlockingBatchSender(connection, "news", now, topic=True) as sender:
-        sender.send([Message("one", "1"), Message("two", "2")])
-    arrived = received(connection, 2, "news/all")
+async def test_topics_take_batches_too(connection: ServiceBusConnection) -> None:
+    sender = batch_sender(connection, "news", now, topic=True)
+    await send(sender, [Message("one", "1"), Message("two", "2")])
+    arrived = await asyncio.to_thread(received, connection, 2, "news/all")
     assert [str(m) for m in arrived] == ["one", "two"]
 
 
 async def test_an_unknown_version_of_the_client_encodes_by_itself(
     connection: ServiceBusConnection,
 ) -> None:
-    assert isinstance(loader(now, "7.16.0"), CarefulLoader)
-    assert isinstance(loader(now, "8.0.0b1"), CarefulLoader)
-    link = ServiceBusLink(AioClient(connection, "jobs", topic=False), loader(now, "7.16.0"))
+    assert filling_for("7.16.0") is fill_by_add_message
+    assert filling_for("8.0.0b1") is fill_by_add_message
+    link = ServiceBusLink(connection, "jobs", now, version="7.16.0")
     messages = [Message(bytes(900), f"c{place}") for place in range(600)]
     result = await send(BatchSender(link, asyncio.sleep, lambda: "call", QUICK), messages)
     assert (result.sent, result.batches, result.retries) == (600, 3, 0)
@@ -197,10 +187,10 @@ async def test_an_unknown_version_of_the_client_encodes_by_itself(
 
 
 def test_the_installed_and_the_pinned_client_are_of_a_version_that_is_filled_directly() -> None:
-    assert isinstance(loader(now, azure.servicebus.__version__), DirectLoader)
+    assert filling_for(azure.servicebus.__version__) is fill_directly
     pins = (Path(__file__).parents[2] / "requirements.txt").read_text().splitlines()
     (pin,) = (line for line in pins if line.startswith("azure-servicebus=="))
-    assert isinstance(loader(now, pin.partition("==")[2]), DirectLoader)
+    assert filling_for(pin.partition("==")[2]) is fill_directly
 
 
 async def test_a_queue_that_is_not_there_is_named_and_not_tried_for_minutes(

@@ -23,8 +23,7 @@ from shared.adapters.event_hubs.checkpoints import Group
 from shared.adapters.event_hubs.hub import EventHubReader
 from shared.adapters.queues.backlog import StorageQueueReader
 from shared.adapters.queues.outbox_sender import StorageQueueSender
-from shared.adapters.service_bus.backlog import ServiceBusReader
-from shared.adapters.service_bus.entities import ServiceBusQueueReader
+from shared.adapters.service_bus.administration import ServiceBusQueueReader, ServiceBusReader
 from shared.adapters.spark.batches import BatchSubmitter
 from shared.adapters.spark.inputs import StoredInputs
 from shared.adapters.spark.livy import LivyClient

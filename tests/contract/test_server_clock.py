@@ -26,7 +26,7 @@ from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.event_hubs.checkpoints import Group
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.adapters.queues.backlog import StorageQueueReader
-from shared.adapters.service_bus.backlog import ServiceBusReader
+from shared.adapters.service_bus.administration import ServiceBusReader
 from shared.adapters.tables.breaker import TableBreakerStore
 from shared.adapters.tables.checkpoints import TablePartitionRows
 from shared.adapters.tables.ingestion import TableIngestionStore

@@ -21,7 +21,7 @@ from shared.adapters.memory.claims import MemoryQueueReader
 from shared.adapters.memory.ingestion import MemoryBreakerStore
 from shared.adapters.queues.backlog import queue_service
 from shared.adapters.reader import AzureReader
-from shared.adapters.service_bus.entities import ServiceBusQueueReader
+from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.autoscaling import (
     PlanCapacity,
     ServiceBusQueue,

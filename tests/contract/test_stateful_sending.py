@@ -19,9 +19,7 @@ from local.amqp_broker.model.entities import Queue
 from local.amqp_broker.model.properties import QueueProperties
 from shared.adapters.memory.messaging import Fault as LinkFault
 from shared.adapters.memory.messaging import MemoryLink, MemoryQueue
-from shared.adapters.service_bus.clients import AioClient
 from shared.adapters.service_bus.link import ServiceBusLink
-from shared.adapters.service_bus.loading import loader
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped, UnsendableMessage
 from shared.messaging.model import Message, Order, Result
 from shared.messaging.ports import BatchLink
@@ -176,8 +174,7 @@ def test_batches_over_amqp_arrive_as_in_memory(version: str, examples: int) -> N
     with asyncio.Runner() as runner:
         runner.run(bus.__aenter__())
         connection = ServiceBusConnection("Bus", bus.connection_string)
-        client = AioClient(connection, QUEUE, topic=False)
-        link = ServiceBusLink(client, loader(lambda: network.now, version))
+        link = ServiceBusLink(connection, QUEUE, lambda: network.now, version=version)
         try:
             run_machine(lambda: SendingMachine(runner, network, bus, link), examples, steps=25)
         finally:

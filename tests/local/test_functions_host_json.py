@@ -18,7 +18,7 @@ from local.functions_host.host_json import (
 from local.functions_host.message_encoding import MessageEncoding
 from local.functions_host.retries import delay_seconds
 from local.functions_host.time_span import parse_time_span
-from shared.adapters.service_bus.clients import ATTEMPT_SECONDS
+from shared.adapters.service_bus.link import ATTEMPT_SECONDS
 from shared.datasets.flows import process_dataset
 from shared.messaging.sending import RetryBudget
 from shared.nightly.model import RunPolicy

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.core.exceptions import ServiceResponseTimeoutError
-from shared.adapters.service_bus.sender import _run, batch_sender
 
 from local.amqp_broker import AmqpStandIn, in_thread
 from local.amqp_broker.administration import service_bus
@@ -18,15 +16,14 @@ from local.amqp_broker.model.properties import QueueProperties
 from local.azurite import Azurite
 from local.functions_host import Counts, FunctionsHost, service_bus_listener
 from shared.adapters.azure import transport
-from shared.adapters.service_bus.clients import AioClient, BlockingClient
-from shared.adapters.service_bus.entities import ServiceBusQueueReader
+from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.service_bus.link import ServiceBusLink
-from shared.adapters.service_bus.loading import loader
 from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import Message, Result
 from shared.messaging.send import BatchSender
 from shared.messaging.sending import RetryBudget
 from shared.settings.connections import ServiceBusConnection
+from shared.wiring.batch_sender import batch_sender
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
 from tests.local.half_open import HalfOpenProxy
 from tests.local.polling import until
@@ -63,45 +60,25 @@ async def proxy(bus: AmqpStandIn) -> AsyncIterator[HalfOpenProxy]:
 
 
 class Program:
-    """A program that sends by one client or the other, as the app does but for its patience."""
+    """A program that sends as the app does but for its patience."""
 
-    def __init__(self, kind: str, connection_string: str) -> None:
-        make = AioClient if kind == "aio" else BlockingClient
+    def __init__(self, connection_string: str) -> None:
         connection = ServiceBusConnection("Bus", connection_string)
-        client = make(connection, "jobs", topic=False, attempt_seconds=SECONDS)
+        link = ServiceBusLink(connection, "jobs", now, attempt_seconds=SECONDS)
         patience = RetryBudget(failures_max=3, pause_seconds=0.01)
-        link = ServiceBusLink(client, loader(now))
-        self.sender = BatchSender(link, self._sleep, lambda: "unused", patience)
-        self.blocks = kind == "blocking"
+        self.sender = BatchSender(link, asyncio.sleep, lambda: "unused", patience)
 
     async def send(self, message_id: str) -> Result:
-        message = [Message(b"", message_id)]
-        if self.blocks:
-            return await asyncio.to_thread(lambda: _run(self.sender.send(message)))
-        return await self.sender.send(message)
-
-    async def close(self) -> None:
-        if self.blocks:
-            await asyncio.to_thread(lambda: _run(self.sender.link.close()))
-        else:
-            await self.sender.link.close()
-
-    async def _sleep(self, seconds: float) -> None:
-        if self.blocks:
-            time.sleep(seconds)  # noqa: ASYNC251 - it has a thread of its own
-        else:
-            await asyncio.sleep(seconds)
+        return await self.sender.send([Message(b"", message_id)])
 
 
-@pytest.fixture(params=["aio", "blocking"])
-async def program(
-    request: pytest.FixtureRequest, bus: AmqpStandIn, proxy: HalfOpenProxy
-) -> AsyncIterator[Program]:
+@pytest.fixture
+async def program(bus: AmqpStandIn, proxy: HalfOpenProxy) -> AsyncIterator[Program]:
     string = PORT.sub(str(proxy.port), bus.connection_string, count=1)
-    running = Program(request.param, string)
+    running = Program(string)
     yield running
     async with asyncio.timeout(BOUND_SECONDS):
-        await running.close()
+        await running.sender.link.close()
     del running
     forget_open_sockets()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from shared.adapters.memory.messaging import Fault, MemoryLink, MemoryQueue
-from shared.adapters.service_bus.encoding import parcels
+from shared.adapters.service_bus.encoder import encode_all
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped, UnsendableMessage
 from shared.messaging.model import Batch, BatchLimits, Message, Order
 from shared.messaging.packing import cargo_of
@@ -116,7 +116,7 @@ async def test_a_limit_learned_from_small_messages_refuses_no_large_one(order: O
 
 
 def test_a_message_that_others_headers_would_make_too_large_is_tried_alone() -> None:
-    load = parcels([*messages(2, 10), *messages(1, LIMIT - 60)], 0)
+    load = encode_all([*messages(2, 10), *messages(1, LIMIT - 60)], 0)
     sending = begin(cargo_of(load), BatchLimits(LIMIT), Order.KEPT)
     wiser = advance(sending, SizeExceeded(header_bytes=54), RetryBudget())
     assert ([list(chunk.positions) for chunk in wiser.chunks], wiser.refused) == ([[0, 1], [2]], ())

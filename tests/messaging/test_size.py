@@ -15,11 +15,11 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.adapters.service_bus.conversion import client_message
-from shared.adapters.service_bus.encoder import ID_LENGTH_MAX, TTL_SECONDS_MAX, encode
+from shared.adapters.service_bus.encoder import ID_LENGTH_MAX, TTL_SECONDS_MAX, encode, encode_all
+from shared.adapters.service_bus.filling import client_message
 from shared.messaging.errors import UnsendableMessage
 from shared.messaging.model import Message, Rows
-from shared.messaging.wire_size import envelope_bytes, message_bytes, section_bytes
+from shared.messaging.wire_size import envelope_bytes, section_bytes
 
 CREATED_MS = 1_700_000_000_000
 
@@ -98,6 +98,12 @@ def clients_bytes(message: Message) -> bytes:
 
 def own_bytes(message: Message) -> bytes:
     return b"".join(encode(message, CREATED_MS))
+
+
+def message_bytes(message: Message) -> int:
+    """The size that batches are planned with."""
+    (parcel,) = encode_all([message], CREATED_MS)
+    return parcel.size_bytes
 
 
 @settings(max_examples=2000)

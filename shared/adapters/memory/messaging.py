@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from shared.adapters.service_bus.encoding import parcels
+from shared.adapters.service_bus.encoder import encode_all
 from shared.messaging.model import BATCH_MESSAGES_MAX, Batch, Message, Parcel
 from shared.messaging.sending import (
     Accepted,
@@ -75,7 +75,7 @@ class MemoryLink:
         self._broken = True
 
     def prepare(self, messages: Sequence[Message]) -> list[Parcel]:
-        return parcels(messages, 0)
+        return encode_all(messages, 0)
 
     async def open(self) -> int:
         self.opened += 1

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import calendar
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from struct import Struct
 from typing import Any
 
-from shared.messaging.errors import UnsendableMessage
-from shared.messaging.model import Body, Message, Rows, Scalar
+from shared.messaging.errors import NAMED_MAX, UnsendableMessage
+from shared.messaging.model import Body, Message, Parcel, Rows, Scalar
 from shared.values.untrusted import shown
 
 NULL = b"\x40"
@@ -58,6 +58,34 @@ STRING_8, SYMBOL_8 = _prefixes(b"\xa1"), _prefixes(b"\xa3")
 BINARY_8, DATA_8 = _prefixes(b"\xa0"), _prefixes(DATA + b"\xa0")
 SMALL_INT = tuple(b"\x54" + bytes((number & 0xFF,)) for number in range(-128, 128))
 PROPERTIES_8 = tuple(PROPERTIES + LIST_8 + bytes((size + 1, 13)) for size in range(255))
+
+
+UNSENDABLE = (UnsendableMessage, UnicodeEncodeError, OverflowError, AttributeError, TypeError)
+"""The last ones: fields of types that nobody foresaw, in programs that are not type-checked."""
+
+
+def encode_all(messages: Sequence[Message], created_ms: int) -> list[Parcel]:
+    """Each message encoded, once. Raises UnsendableMessage, which names all that cannot be sent."""
+    try:
+        return [_parcel(message, created_ms) for message in messages]
+    except UNSENDABLE as error:
+        raise UnsendableMessage(_problems(messages, created_ms)) from error
+
+
+def _parcel(message: Message, created_ms: int) -> Parcel:
+    head, tail = encode(message, created_ms)
+    return Parcel(message, len(head) + len(tail), head, tail)
+
+
+def _problems(messages: Sequence[Message], created_ms: int) -> str:
+    problems: list[str] = []
+    for place, message in enumerate(messages):
+        try:
+            encode(message, created_ms)
+        except UNSENDABLE as error:
+            problems.append(f"#{place} ({message.message_id}): {error}")
+    more = f"; and {len(problems) - NAMED_MAX} more" if len(problems) > NAMED_MAX else ""
+    return "; ".join(problems[:NAMED_MAX]) + more
 
 
 def encode(message: Message, created_ms: int) -> tuple[bytes, bytes]:
