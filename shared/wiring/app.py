@@ -46,7 +46,8 @@ def utc_now() -> datetime:
 class App:
     """All parts, by capability. Settings are those of ``environ``, or of the process.
 
-    Parts are built without waiting for anything, so that no interruption leaves one half open.
+    Parts are built without waiting for anything, so that no interruption leaves one half open. Who
+    closes the app has ended the functions that use it.
     """
 
     def __init__(
