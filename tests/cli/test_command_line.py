@@ -15,10 +15,11 @@ import pytest
 from shared.cli import command_line, main
 from shared.cli.command_line import DONE, FAILED, INTERRUPTED, WRONG, Misused
 from shared.settings import SettingsError
+from shared.wiring.app import App
 
 
 def run(answer: Any, json: bool = True) -> int:
-    async def act(_options: argparse.Namespace) -> Any:
+    async def act(_app: App, _options: argparse.Namespace) -> Any:
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -60,7 +61,7 @@ def test_what_went_wrong_is_told_in_one_line(
 
 
 def test_ctrl_c_is_no_error_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
-    async def interrupted(_options: argparse.Namespace) -> Any:
+    async def interrupted(_app: App, _options: argparse.Namespace) -> Any:
         raise KeyboardInterrupt
 
     options = argparse.Namespace(json=True, run=interrupted)

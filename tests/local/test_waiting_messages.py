@@ -131,6 +131,7 @@ async def test_the_same_with_a_claim_in_table_storage(
         await there.nothing_is_left()
         assert there.invocations == Counts(invocations=2, failures=0)
         claim = await claims.take(work, "somebody else")
+    await claims.close()
     assert claim.done_at is not None
     assert claim.holder not in ("somebody else", mine.holder)
 
