@@ -43,26 +43,26 @@ class Checked:
 
 def check(environ: Mapping[str, str] | None = None) -> Checked:
     """Of these settings, or of those of the process. Raises SettingsError with every problem."""
-    loaded, found = settings_module.parse(environ)
-    before = len(found)
-    declared = _collecting(found, partial(_declared, loaded))
-    if len(found) == before:  # the rules could be asked: whatever they answered is looked at
-        found += _collecting(found, partial(problems, declared)) or []
-    scheduled = _collecting(found, partial(periods, loaded))
+    loaded, wrong = settings_module.parse(environ)
+    before = len(wrong)
+    declared = _attempt(wrong, partial(_declared, loaded))
+    if len(wrong) == before:  # the rules could be asked: whatever they answered is looked at
+        wrong += _attempt(wrong, partial(problems, declared)) or []
+    scheduled = _attempt(wrong, partial(periods, loaded))
     if scheduled:
-        _collecting(found, partial(loaded.service_bus, PROCESSING_CONNECTION))
-    named = _collecting(found, partial(outages, loaded))
+        _attempt(wrong, partial(loaded.service_bus, PROCESSING_CONNECTION))
+    named = _attempt(wrong, partial(outages, loaded))
     needed = {(StorageQueue, STORAGE), *connections(declared)}
     for kind, name in sorted(needed, key=str):
         connect = loaded.storage if kind is StorageQueue else loaded.service_bus
-        _collecting(found, partial(connect, name))
-    own = _collecting(found, partial(handling, loaded))
+        _attempt(wrong, partial(connect, name))
+    own = _attempt(wrong, partial(handling, loaded))
     if needs_hub(declared) and loaded.ingestion.hub is None:
-        found.append(
+        wrong.append(
             f"{EVENT_HUB} = '': must be set, for scaling_rules.py declares metrics of an event hub"
         )
-    if found or declared is None:
-        raise SettingsError(dict.fromkeys(found))
+    if wrong or declared is None:
+        raise SettingsError(dict.fromkeys(wrong))
     resources = {resource.name: resource for resource in declared}
     return Checked(loaded, resources, scheduled or (), named or (), own)
 
@@ -75,15 +75,15 @@ def handling(loaded: Settings) -> Handling | None:
     try:
         return _handling(name, loaded)
     except Exception as error:  # whatever the import of a user's module raises
-        told = f"{type(error).__name__}: {error}" if not isinstance(error, TypeError) else error
-        raise SettingsError([f"{HANDLER} = {name!r}: {told}"]) from error
+        kind = "" if isinstance(error, TypeError) else f"{type(error).__name__}: "
+        raise SettingsError([f"{HANDLER} = {name!r}: {kind}{error}"]) from error
 
 
 def _handling(name: str, loaded: Settings) -> Handling:
     module, _, attribute = name.partition(":")
-    found = handling_of(getattr(import_module(module), attribute))
-    if not found.needs_database:
-        return found
+    declared = handling_of(getattr(import_module(module), attribute))
+    if not declared.needs_database:
+        return declared
     if not loaded.ingestion.database_url:
         raise TypeError(
             "its own tables are written in the transaction of a database: set "
@@ -92,19 +92,19 @@ def _handling(name: str, loaded: Settings) -> Handling:
     from shared.adapters.sql.schema import metadata  # noqa: PLC0415  heavy to import
 
     ours = {table.casefold() for table in metadata.tables}
-    if taken := sorted(t for t in getattr(found.tables, "tables", ()) if t.casefold() in ours):
+    if taken := sorted(t for t in getattr(declared.tables, "tables", ()) if t.casefold() in ours):
         raise TypeError(f"table {taken[0]} is one of the app's own: give yours another name")
-    return found
+    return declared
 
 
-def _collecting(found: list[str], step: Callable[[], T]) -> T | None:
-    """The step's answer; what is wrong goes to ``found`` instead, so that the next step is seen."""
+def _attempt(wrong: list[str], step: Callable[[], T]) -> T | None:
+    """What the step returns; its problems go to ``wrong`` instead, so that the next step runs."""
     try:
         return step()
     except SettingsError as error:
-        found += error.problems
+        wrong += error.problems
     except Exception as error:
-        found.append(f"scaling_rules.py{_line(error)}: {type(error).__name__}: {error}")
+        wrong.append(f"scaling_rules.py{_line(error)}: {type(error).__name__}: {error}")
     return None
 
 
@@ -130,23 +130,23 @@ def periods(loaded: Settings) -> Sequence[Period]:
 
 def outages(loaded: Settings) -> tuple[type[Exception], ...]:
     """The classes that OutageErrors names. Raises SettingsError."""
-    found = [_exception_class(name) for name in loaded.ingestion.outage_errors]
-    if problems := [each for each in found if isinstance(each, str)]:
-        raise SettingsError(problems)
-    return tuple(each for each in found if not isinstance(each, str))
+    classes = [_exception_class(name) for name in loaded.ingestion.outage_errors]
+    if wrong := [each for each in classes if isinstance(each, str)]:
+        raise SettingsError(wrong)
+    return tuple(each for each in classes if not isinstance(each, str))
 
 
 def _exception_class(name: str) -> type[Exception] | str:
     """The class, or what is wrong with its name."""
     module, _, of_class = name.rpartition(".")
     try:
-        found = getattr(import_module(module), of_class)
+        named = getattr(import_module(module), of_class)
     except Exception as error:  # the module may be the user's own
         return f"OutageErrors = {name!r}: {type(error).__name__}: {error}"
-    if found is Exception:
+    if named is Exception:
         return f"OutageErrors = {name!r}: every error would hold its partition; name the outage's"
-    if isinstance(found, type) and issubclass(found, Exception):
-        return found
+    if isinstance(named, type) and issubclass(named, Exception):
+        return named
     return f"OutageErrors = {name!r}: must be a class of exceptions"
 
 
@@ -158,10 +158,10 @@ def _declared(loaded: Settings) -> Sequence[Resource]:
 
 def warnings(loaded: Settings) -> tuple[str, ...]:
     """Settings whose name is almost one that is read."""
-    found, mentioned = slips(loaded.environ), _source_of_the_rules()
+    mentioned = _source_of_the_rules()
     return tuple(
         f"setting {name}: nobody reads it; is {meant} meant?"
-        for name, meant in found.items()
+        for name, meant in slips(loaded.environ).items()
         if name not in mentioned  # the rules may have settings of their own
     )
 

@@ -44,10 +44,10 @@ class NotificationParts(Parts):
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        found: dict[str, Source] = {"resources": self._resources, "trends": self._trends}
+        sources: dict[str, Source] = {"resources": self._resources, "trends": self._trends}
         if self._app.settings.ingestion.hub:
-            found |= {"breaker": self._breaker, "dead letters": self._dead_letters}
-        return found
+            sources |= {"breaker": self._breaker, "dead letters": self._dead_letters}
+        return sources
 
     async def _resources(self, since: datetime, now: datetime) -> Observed:
         minutes = self._app.settings.notifications.at_maximum_minutes
@@ -57,8 +57,8 @@ class NotificationParts(Parts):
 
     async def _breaker(self, _since: datetime, _now: datetime) -> Observed:
         seen = await self._app.ingestion.breaker_store.load()
-        told = closing(BREAKER, seen.breaker)
-        return Observed([told] if told else [])
+        news = closing(BREAKER, seen.breaker)
+        return Observed([news] if news else [])
 
     async def _dead_letters(self, since: datetime, _now: datetime) -> Observed:
         store = self._app.ingestion.store

@@ -34,7 +34,7 @@ class Runner:
     def __init__(self, app: App, tail_seconds: float = TAIL_SECONDS) -> None:
         self._app = app
         self._tail_seconds = tail_seconds
-        self._lines: dict[str, tuple[int, PartitionPipeline]] = {}
+        self._pipelines: dict[str, tuple[int, PartitionPipeline]] = {}
         self.name = processor_name()
         balancing, ingestion = app.settings.ingestion.balancing, app.ingestion
         self._cycle_seconds = balancing.cycle_seconds
@@ -58,7 +58,7 @@ class Runner:
             ),
             lambda lease: self._start(reader, lease),
             time.monotonic,
-            self._told,
+            self._log_reason,
             self._balancing_failed,
             self._given_up,
         )
@@ -79,7 +79,7 @@ class Runner:
         leases = {partition_id: held.lease for partition_id, held in self.processor.held.items()}
         try:
             await self._app.ingestion.tail_watch.run(
-                list(leases), lambda partition_id: self._line(leases[partition_id])
+                list(leases), lambda partition_id: self._pipeline(leases[partition_id])
             )
         except Exception as error:  # each partition's has a line of its own
             log.warning("[tails_failed] %s: %s", type(error).__name__, error)
@@ -89,20 +89,20 @@ class Runner:
         return BackgroundReading(reader.read(lease))
 
     async def _process(self, events: Sequence[Event], lease: Ownership) -> None:
-        line = self._line(lease)
+        pipeline = self._pipeline(lease)
         if events:
-            await ingest.run(events, line)
+            await ingest.run(events, pipeline)
         else:
-            await ingest.drain(line)
+            await ingest.drain(pipeline)
         await self._app.ingestion.effect_retention.run()
 
-    def _line(self, lease: Ownership) -> PartitionPipeline:
-        epoch, line = self._lines.get(lease.partition_id, (None, None))
-        if line is None or epoch != lease.epoch:
+    def _pipeline(self, lease: Ownership) -> PartitionPipeline:
+        epoch, pipeline = self._pipelines.get(lease.partition_id, (None, None))
+        if pipeline is None or epoch != lease.epoch:
             stream = self._app.ingestion.stream(lease.partition_id)
-            line = self._app.ingestion.pipeline_of(stream, Writer(self.name, lease.epoch))
-            self._lines[lease.partition_id] = lease.epoch, line
-        return line
+            pipeline = self._app.ingestion.pipeline_of(stream, Writer(self.name, lease.epoch))
+            self._pipelines[lease.partition_id] = lease.epoch, pipeline
+        return pipeline
 
     async def _committed_epoch(self, partition_id: str) -> int:
         ingestion = self._app.ingestion
@@ -124,8 +124,8 @@ class Runner:
         if self._failures.worth_telling("balancing", text, time.monotonic()):
             log.warning("[balancing_failed] %s", text)
 
-    def _told(self, reason: str) -> None:
-        """The same reason over and over is said once."""
+    def _log_reason(self, reason: str) -> None:
+        """A reason that repeats is logged once."""
         if reason != self._reason:
             log.info("[balancing] %s", reason)
         self._reason = reason

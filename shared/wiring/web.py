@@ -20,11 +20,11 @@ TRENDS_KEPT_SECONDS = 300
 class WebParts(Parts):
     @cached_property
     def board(self) -> Board:
-        found: dict[str, Panel] = {"trends": kept(self.trends, TRENDS_KEPT_SECONDS)}
+        shown: dict[str, Panel] = {"trends": kept(self.trends, TRENDS_KEPT_SECONDS)}
         if self._app.settings.ingestion.hub:
-            found |= {"breakers": self.breakers, "dead-letters": self.dead_letters}
+            shown |= {"breakers": self.breakers, "dead-letters": self.dead_letters}
         store = self._app.scaling.store
-        return Board(self._app.resources, store, RecentLog(store), found)
+        return Board(self._app.resources, store, RecentLog(store), shown)
 
     async def breakers(self) -> list[dict[str, Any]]:
         breaker_controller = self._app.ingestion.breaker_controller
