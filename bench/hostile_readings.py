@@ -23,6 +23,7 @@ from bench.filled_storage import QUEUE_NAME, state_store
 from bench.groups.host import APP_DIR, CONFIG, SETTINGS
 from bench.hostile_events import INTERESTS, METRIC, RESOURCE, many_readings
 from local.azurite import Azurite
+from local.demo.hosted_app import hosted_app
 from local.functions_host import FunctionsHost, configure_logging
 from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.adapters.tables.scaling_state import TableStateStore
@@ -33,7 +34,6 @@ from shared.ingestion.decoding.decoding import decode
 from shared.ingestion.decoding.readings import to_effect
 from shared.ingestion.model import OutboxMessage, Stream
 from shared.settings.connections import StorageConnection
-from shared.wiring import autoscaling as wiring
 
 BYTES_MAX = 4 * 1024 * 1024
 """More than the default lets through, for this many readings have more than 1 MiB."""
@@ -57,12 +57,11 @@ async def _measured(connection_string: str, count: int) -> dict[str, float]:
         one = fleet.resource(RESOURCE)
         capacity = fleet.capacity(RESOURCE, datetime.now(UTC))
         await scaling_logic.run(capacity, {RESOURCE: one}, store)
-        async with FunctionsHost(APP_DIR, settings=settings, config=CONFIG):
+        async with hosted_app(FunctionsHost(APP_DIR, settings=settings, config=CONFIG)):
             await _decided_after((), connection_string, store, queue, 51)
             alone = await _decided_after((), connection_string, store, queue, 52)
             messages = _messages(count)
             behind = await _decided_after(messages, connection_string, store, queue, 53)
-        await wiring.close()
     return {"alone": alone, "behind": behind}
 
 

@@ -13,9 +13,9 @@ from bench.direct_storage import Drain, Storage, Work
 from bench.filled_storage import decision_count, filled_storage
 from bench.measurement import Measurement
 from bench.repeats import medians
+from local.demo.hosted_app import hosted_app
 from local.functions_host import Counts, FunctionsHost, configure_logging
 from local.functions_host.host_json import read_host_json
-from shared.wiring import autoscaling as wiring
 
 ROOT = Path(__file__).parents[2]
 APP_DIR = ROOT / "bench" / "host_app"
@@ -60,10 +60,10 @@ def measure(repeats: int = 3) -> Iterator[Measurement]:
 async def _through_host() -> float:
     async with filled_storage() as connection_string:
         settings = {**SETTINGS, "AzureWebJobsStorage": connection_string}
-        async with FunctionsHost(APP_DIR, settings=settings, config=CONFIG) as host:
+        host = FunctionsHost(APP_DIR, settings=settings, config=CONFIG)
+        async with hosted_app(host):
             rate = await drain_rate.per_second(partial(_invocations, host), fleet.MESSAGE_COUNT)
             assert host.counts[FUNCTION].failures == 0, "messages that failed came back"
-        await wiring.close()
         assert await decision_count(connection_string) == fleet.MESSAGE_COUNT
     return rate
 

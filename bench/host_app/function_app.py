@@ -2,21 +2,20 @@
 
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-
-import azure.functions as func
+from types import ModuleType
 
 PRODUCT = Path(__file__).parents[2] / "function_app.py"
 
 
-def _product_app() -> func.FunctionApp:
+def _product() -> ModuleType:
     """Loaded by its path: its name is this module's own."""
     spec = spec_from_file_location("product_function_app", PRODUCT)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    product_app: func.FunctionApp = module.app
-    return product_app
+    return module
 
 
-app = _product_app()
+_module = _product()
+functions, app = _module.functions, _module.app

@@ -36,9 +36,7 @@ from local.amqp_broker import AmqpStandIn
 from local.amqp_broker.model.properties import HubProperties
 from local.azurite import Azurite
 from shared.ingestion.ownership.ports import OwnershipStore
-from shared.wiring import autoscaling as wiring
-from shared.wiring import ingestion as wiring_ingestion
-from shared.wiring import ingestion_state as state
+from shared.wiring.app import App
 
 SETTINGS = {
     "OwnershipRenewSeconds": "2",
@@ -159,7 +157,7 @@ def _all_disabled_but(*names: str) -> dict[str, str]:
     """App settings: nothing else of the app may take the messages that are counted."""
     import function_app  # noqa: PLC0415  checks the settings, which stand only now
 
-    found = [each.get_function_name() for each in function_app.app.get_functions()]
+    found = [each.get_function_name() for each in function_app.functions.get_functions()]
     return {f"AzureWebJobs.{each}.Disabled": "true" for each in found if each not in names}
 
 
@@ -178,11 +176,11 @@ async def _soak(
     fleet: Fleet,
     collector: Collector,
 ) -> Mapping[str, Any]:
-    stack.push_async_callback(wiring.close)
-    streams = [wiring_ingestion.stream(str(n)) for n in range(options.partitions)]
+    ingestion = (await stack.enter_async_context(App())).ingestion
+    streams = [ingestion.stream(str(n)) for n in range(options.partitions)]
     chance = random.Random(options.seed + 1)
-    watch = RecoveryWatch(state.store(), streams, lambda _id: -1)
-    run = Soak(options, chance, stand_in, producer, fleet, watch, state.owners())
+    watch = RecoveryWatch(ingestion.store, streams, lambda _id: -1)
+    run = Soak(options, chance, stand_in, producer, fleet, watch, ingestion.owners)
     watch.newest_of = run.newest
     running = asyncio.create_task(run.run())
     watching, collecting = (asyncio.create_task(each.run()) for each in (watch, collector))

@@ -19,6 +19,7 @@ from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.plans import P1V3, Plan
 from local.azurite import Azurite
 from local.demo import profile
+from local.demo.hosted_app import hosted_app
 from local.demo.night import Night, going_on
 from local.demo.night import planned as planned_night
 from local.demo.processing_queues import declare_processing_queues
@@ -34,7 +35,6 @@ from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.state import EntryKind, LogEntry
 from shared.settings.connections import StorageConnection
-from shared.wiring import autoscaling as wiring
 
 APP_DIR = Path(__file__).parents[2]
 CONFLICT_PROBABILITY = 0.1
@@ -177,12 +177,11 @@ async def local_system(
         host = None
         stack.enter_context(running_settings_file(settings, settings_file))
         if with_host:
-            stack.push_async_callback(wiring.close)
             options = HostOptions(keys_file=settings_file.parent / KEYS_FILE)
             host = FunctionsHost(
                 APP_DIR, settings=settings, config=shrunk_host_json(), options=options
             )
-            await stack.enter_async_context(host)
+            await stack.enter_async_context(hosted_app(host))
         else:
             stack.enter_context(local_settings_file(settings))
         store = TableStateStore(StorageConnection("Storage", azurite.connection_string))

@@ -36,6 +36,7 @@ class AzureReader:
         self._control = control
         self._breaker = breaker
         self._clients: dict[tuple[bool, str], _Client] = {}
+        self._closed = False
 
     async def read(self, source: MetricSource) -> MetricValue:
         if isinstance(source, PlanCapacity):
@@ -46,11 +47,14 @@ class AzureReader:
         return await self._client(source).read(source)
 
     async def close(self) -> None:
+        self._closed = True
         for client in self._clients.values():
             await client.close()
 
     def _client(self, source: Any) -> _Client:
         key = (isinstance(source, StorageQueue), source.connection)
+        if self._closed:
+            raise RuntimeError("the reader is closed: it opens no client any more")
         if key not in self._clients:
             self._clients[key] = self._open(source)
         return self._clients[key]

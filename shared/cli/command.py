@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from shared import settings
-from shared.wiring import autoscaling as wiring
+from shared.wiring.app import App
 
 DONE, FAILED, WRONG = 0, 1, 2
 """Done; not all of it, refused, or something is wrong; settings, rules or the command are wrong."""
@@ -77,8 +77,8 @@ def _remember_settings(context: typer.Context, file: SettingsFile = None) -> Non
 def command(
     commands: typer.Typer, name: str, *, has_json: bool = True, **typer_options: Any
 ) -> Callable[[Action], Action]:
-    """Make a command of an async function; its docstring is the help, its parameters are the
-    options. ``--settings`` and ``--json`` are added."""
+    """Make a command of an async function, which is given the app; its docstring is the help, its
+    other parameters are the options. ``--settings`` and ``--json`` are added."""
 
     def register(action: Action) -> Action:
         def call(
@@ -89,7 +89,7 @@ def command(
         ) -> int:
             return run(partial(action, **options), settings_file or context.obj, as_json)
 
-        own = inspect.signature(action, eval_str=True).parameters.values()
+        _app, *own = inspect.signature(action, eval_str=True).parameters.values()
         parameters = [_parameter(each.name, each.annotation, each.default) for each in own]
         parameters += [*COMMON, JSON] if has_json else COMMON
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -106,7 +106,7 @@ def run(action: Action, file: Path | None = None, as_json: bool = False) -> int:
     try:
         if file or LOCAL_SETTINGS.exists():
             settings.add_file(file or LOCAL_SETTINGS)
-        answer = asyncio.run(_closing(action))
+        answer = asyncio.run(_with_app(action))
     except KeyboardInterrupt:
         return stopped("interrupted", INTERRUPTED)
     except (settings.SettingsError, Misused) as error:
@@ -125,11 +125,9 @@ def run(action: Action, file: Path | None = None, as_json: bool = False) -> int:
     return FAILED if failed else DONE
 
 
-async def _closing(action: Action) -> Answer:
-    try:
-        return await action()
-    finally:
-        await wiring.close()
+async def _with_app(action: Action) -> Answer:
+    async with App() as app:
+        return await action(app)
 
 
 def stopped(why: str, code: int) -> int:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -31,8 +32,7 @@ from shared.ingestion.operating import presenting as view
 from shared.ingestion.operating import stream_account
 from shared.settings import SettingsError
 from shared.settings.ingestion import EVENT_HUB, HANDLER
-from shared.wiring import ingestion as wiring_ingestion
-from shared.wiring import ingestion_state as state
+from shared.wiring.app import App
 
 commands = typer.Typer()
 dead_letters = group("List, show, redrive and purge the events that failed.")
@@ -78,6 +78,7 @@ SequenceNumber = Annotated[int, typer.Argument(metavar="SEQUENCE", min=0)]
 
 @command(commands, "run", has_json=False)
 async def read_hub(
+    app: App,
     handler: Annotated[
         str,
         typer.Option(
@@ -99,9 +100,9 @@ async def read_hub(
     logging.getLogger("azure").setLevel(logging.ERROR)  # the runner logs what failed
     if handler:
         _use_handler(handler)
-    if wiring_ingestion.settings().hub is None:
+    if app.ingestion.settings.hub is None:
         raise SettingsError([f"{EVENT_HUB} = '': must be set to read events"])
-    runner = Runner()
+    runner = Runner(app)
     stopping = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
@@ -118,18 +119,19 @@ def _use_handler(handler: str) -> None:
 
 
 @command(commands, "account")
-async def show_account() -> Answer:
+async def show_account(app: App) -> Answer:
     """Show how far each partition is.
 
     Of each partition: up to which number every event has an outcome, under which epoch and by whom,
     and which numbers the hub had lost before they were taken in.
     """
-    accounts = await stream_account.run(state.store(), state.store())
+    accounts = await stream_account.run(app.ingestion.store, app.ingestion.store)
     return view.accounts(accounts), tables.accounts
 
 
 @command(commands, "replay")
 async def replay_stretch(
+    app: App,
     partition: Partition,
     into: Annotated[str, typer.Option(metavar="NAME", help="Letters, digits, hyphens.")],
     from_sequence: Annotated[int | None, typer.Option(min=0, metavar="N", show_default="0")] = None,
@@ -156,18 +158,18 @@ async def replay_stretch(
     """
     if from_sequence is not None and from_time is not None:
         raise Misused("name either --from-sequence or --from-time")
-    stream = wiring_ingestion.stream(partition)
+    stream = app.ingestion.stream(partition)
     try:
         side = side_stream(stream, into)
     except ValueError as error:
         raise Misused(str(error)) from error
-    handle = wiring_ingestion.handler(stream)  # of the stream itself: the ids are those of it
-    line = wiring_ingestion.pipeline_of(stream, Writer(f"replay {into}"), handle)
-    consumer = replace(line.consumer, stream=side, store=state.store_alone())
+    # The handler is that of the stream itself: the ids are those of it.
+    pipeline = app.ingestion.pipeline_of(stream, Writer(f"replay {into}"))
+    consumer = replace(pipeline.consumer, stream=side, store=app.ingestion.store_alone)
     if not send:
-        consumer = replace(consumer, handle=silent(handle))
+        consumer = replace(consumer, handle=silent(consumer.handle))
     stretch = Stretch(from_sequence, from_time, to_sequence)
-    replayed = await replay(consumer, stretch, line.sender if send else None, _say_progress)
+    replayed = await replay(consumer, stretch, pipeline.sender if send else None, _say_progress)
     return view.replayed(replayed), tables.replay
 
 
@@ -178,6 +180,7 @@ def _say_progress(so_far: Replayed) -> None:
 
 @command(commands, "send-reading", context_settings=NEGATIVE_NUMBERS)
 async def send_reading(
+    app: App,
     resource: Annotated[str, typer.Argument(metavar="RESOURCE", help=NAMED)],
     metric: Annotated[str, typer.Argument(metavar="METRIC", help=NAMED)],
     value: Annotated[float, typer.Argument(metavar="VALUE")],
@@ -191,22 +194,23 @@ async def send_reading(
     Sends it to the event hub, as whoever measures it would; to try it. With managed identity this
     takes Azure Event Hubs Data Sender, which the app does not have.
     """
-    if wiring_ingestion.settings().hub is None:
+    if app.ingestion.settings.hub is None:
         raise SettingsError([f"{EVENT_HUB} = '': must be set to send events"])
-    connection = wiring_ingestion.connection()
-    at = time or datetime.now(UTC)  # noqa: TID251 - a command line is a shell
+    connection = app.ingestion.connection
+    at = time or app.now()
     body = encode_reading(Reading(resource, metric, at, value))
     try:
-        decode(body, wiring_ingestion.interests())
+        decode(body, app.ingestion.interests)
     except BadEvent as error:
         say(f"note: this will be a dead letter: {error}")
-    await wiring_ingestion.send_event(body)
+    await app.ingestion.send_event(body)
     sent = {"hub": connection.hub, "namespace": connection.namespace, "event": body.decode()}
     return sent, tables.sent
 
 
 @command(dead_letters, "list")
 async def list_dead_letters(
+    app: App,
     hub: Hub = None,
     group: Group = None,
     kind: Kind = None,
@@ -216,13 +220,14 @@ async def list_dead_letters(
     older_than: Age = None,
 ) -> Answer:
     """Print one line for each."""
-    query = DeadLetterQuery(hub, group, partition, None, kind, await _before(older_than))
-    letters = await find(state.store(), query, limit, after)
+    query = DeadLetterQuery(hub, group, partition, None, kind, await _before(app, older_than))
+    letters = await find(app.ingestion.store, query, limit, after)
     return view.listed(letters, limit), tables.dead_letters
 
 
 @command(dead_letters, "show")
 async def show_dead_letter(
+    app: App,
     partition: Partition,
     sequence: SequenceNumber,
     hub: Hub = None,
@@ -232,7 +237,7 @@ async def show_dead_letter(
 ) -> Answer:
     """Show one, with its error and body."""
     query = DeadLetterQuery(hub, group, partition, sequence, kind)
-    stored, event = await read(state.store(), wiring_ingestion.hub(), query)
+    stored, event = await read(app.ingestion.store, app.ingestion.hub, query)
     if raw:
         sys.stdout.buffer.write(event.body)
         return None
@@ -241,6 +246,7 @@ async def show_dead_letter(
 
 @command(dead_letters, "redrive")
 async def redrive_dead_letters(  # noqa: PLR0913  a parameter is an option
+    app: App,
     partition: Annotated[str | None, typer.Argument(metavar="PARTITION")] = None,
     sequence: Annotated[int | None, typer.Argument(metavar="SEQUENCE", min=0)] = None,
     *,
@@ -260,25 +266,23 @@ async def redrive_dead_letters(  # noqa: PLR0913  a parameter is an option
     """Put events in again, each once."""
     if everything == (sequence is not None):
         raise Misused("name one by PARTITION and SEQUENCE, or say --all")
-    query = DeadLetterQuery(hub, group, partition, sequence, kind, await _before(older_than))
+    query = DeadLetterQuery(hub, group, partition, sequence, kind, await _before(app, older_than))
     if to_queue is None:
-        return await _each(query, _into_the_pipeline)
-    reader = wiring_ingestion.hub()
-    sender = wiring_ingestion.dead_letter_queue(connection, to_queue)
-    try:
-        return await _each(query, lambda some: send_away(state.store(), reader, sender, some))
-    finally:
-        await sender.close()
+        return await _each(app, query, partial(_into_the_pipeline, app))
+    store, reader = app.ingestion.store, app.ingestion.hub
+    sender = app.ingestion.dead_letter_queue(connection, to_queue)
+    return await _each(app, query, lambda some: send_away(store, reader, sender, some))
 
 
-async def _into_the_pipeline(letters: Sequence[StoredDeadLetter]) -> Done:
-    outcome = await wiring_ingestion.redriver().run(letters)
-    await wiring_ingestion.send_redriven(outcome.done)
+async def _into_the_pipeline(app: App, letters: Sequence[StoredDeadLetter]) -> Done:
+    outcome = await app.ingestion.redriver.run(letters)
+    await app.ingestion.send_redriven(outcome.done)
     return outcome
 
 
 @command(dead_letters, "purge")
 async def purge_dead_letters(
+    app: App,
     older_than: Annotated[timedelta, typer.Option(parser=parse_age, metavar="30d")],
     hub: Hub = None,
     group: Group = None,
@@ -287,10 +291,10 @@ async def purge_dead_letters(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go.")] = False,
 ) -> Answer:
     """Give events up for good."""
-    query = DeadLetterQuery(hub, group, partition, None, kind, await _before(older_than))
+    query = DeadLetterQuery(hub, group, partition, None, kind, await _before(app, older_than))
     if dry_run:
-        return await _each(query, _only_count)
-    return await _each(query, lambda some: purge(state.store(), some))
+        return await _each(app, query, _only_count)
+    return await _each(app, query, lambda some: purge(app.ingestion.store, some))
 
 
 async def _only_count(letters: Sequence[StoredDeadLetter]) -> Done:
@@ -298,17 +302,17 @@ async def _only_count(letters: Sequence[StoredDeadLetter]) -> Done:
 
 
 async def _each(
-    query: DeadLetterQuery, act: Callable[[Sequence[StoredDeadLetter]], Awaitable[Done]]
+    app: App, query: DeadLetterQuery, act: Callable[[Sequence[StoredDeadLetter]], Awaitable[Done]]
 ) -> Answer:
     """Take up all that is asked for, a hundred at a time."""
     outcome = Done()
-    async for some in chunks(state.store(), query, AT_ONCE):
+    async for some in chunks(app.ingestion.store, query, AT_ONCE):
         outcome.add(await act(some))
     if query.sequence is not None and not (outcome.done or outcome.failed or outcome.gone):
         raise NotThere("no dead letter of this number")
     return view.done(outcome), tables.outcome
 
 
-async def _before(age: timedelta | None) -> datetime | None:
-    streams = [] if age is None else await state.store().streams()
-    return await older_than(state.store(), streams[0], age) if age and streams else None
+async def _before(app: App, age: timedelta | None) -> datetime | None:
+    streams = [] if age is None else await app.ingestion.store.streams()
+    return await older_than(app.ingestion.store, streams[0], age) if age and streams else None

@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +18,8 @@ from shared.messaging.errors import LinkFailed, MessagingError, SendingStopped
 from shared.messaging.lines import read_messages
 from shared.messaging.model import Message, Order, Progress, Result
 from shared.messaging.send_state import RetryBudget
+from shared.settings.connections import ServiceBusConnection
+from shared.wiring.app import App
 
 commands = typer.Typer()
 ORDERS = {"kept": Order.KEPT, "per-key": Order.KEPT_PER_KEY, "free": Order.FREE}
@@ -29,6 +30,7 @@ TRIES = 6
 
 @command(commands, "send-messages")
 async def send_messages(
+    app: App,
     file: Annotated[
         str, typer.Argument(metavar="FILE.jsonl", help="A message a line; - is stdin.")
     ],
@@ -59,24 +61,25 @@ async def send_messages(
         messages = read_messages(_lines(file), raw=raw)
     except (MessagingError, OSError, UnicodeDecodeError) as error:
         raise Misused(f"error: {file}: {error}") from error
-    sender = _sender(connection, queue, topic, tries, len(messages))
+    namespace = settings.parse()[0].service_bus(connection)
+    say(f"{len(messages)} message(s) to {queue or topic} at {namespace.host}")
     try:
+        sender = _sender(app, namespace, queue, topic, tries)
         return await _send(sender, messages, ORDERS[order]), _show
     except MessagingError as error:
         raise Misused(f"error: {file}: {error}") from error
-    finally:
-        await sender.link.close()
 
 
-def _sender(connection: str, queue: str, topic: str, tries: int, count: int) -> BatchSender:
-    from shared.adapters.service_bus.sender import batch_sender  # noqa: PLC0415  heavy to import
+def _sender(
+    app: App, namespace: ServiceBusConnection, queue: str, topic: str, tries: int
+) -> BatchSender:
+    from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
 
-    namespace = settings.parse()[0].service_bus(connection)
-    say(f"{count} message(s) to {queue or topic} at {namespace.host}")
-    return batch_sender(
+    return app.open(
+        batch_sender,
         namespace,
         queue or topic,
-        lambda: datetime.now(UTC),  # noqa: TID251 - a command line is a shell
+        app.now,
         topic=bool(topic),
         budget=RetryBudget(failures_max=tries),
         on_pause=lambda why, seconds: say(f"{why}; trying again in {seconds:g} s"),

@@ -18,7 +18,7 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
 from shared.cli import tables
 from shared.cli.command import Answer, command, group
-from shared.wiring import autoscaling as wiring
+from shared.wiring.app import App
 
 commands = typer.Typer()
 overrides = group("Override what the rules decide.")
@@ -50,13 +50,14 @@ Author = Annotated[
 
 
 @command(commands, "status")
-async def show_status(resource: Name = "") -> Answer:
+async def show_status(app: App, resource: Name = "") -> Answer:
     """Show each resource as it stands."""
-    return await status.run(_named(resource), wiring.store()), tables.status
+    return await status.run(_named(app, resource), app.scaling.store), tables.status
 
 
 @command(commands, "decisions")
 async def show_decisions(
+    app: App,
     resource: Name = "",
     limit: Annotated[int, typer.Option(min=1, max=status.LINES_MAX, metavar="N")] = 20,
     why: Annotated[
@@ -65,63 +66,68 @@ async def show_decisions(
     ] = False,
 ) -> Answer:
     """Show the newest lines of the decision log."""
-    lines = await status.decisions(_one(resource), wiring.store(), limit)
+    lines = await status.decisions(_one(app, resource), app.scaling.store, limit)
     return lines, tables.reasons if why else tables.decisions
 
 
 @command(commands, "dry-run")
-async def dry_run(resource: Name = "") -> Answer:
+async def dry_run(app: App, resource: Name = "") -> Answer:
     """Show what would be decided right now."""
-    patience = wiring.settings().source_timeout_seconds
-    reader = wiring.reader()
+    patience = app.settings.source_timeout_seconds
+    reader = app.scaling.reader
     previews = [
-        (await preview.run(each, wiring.store(), reader, patience)).shown()
-        for each in _named(resource)
+        (await preview.run(each, app.scaling.store, reader, patience)).shown()
+        for each in _named(app, resource)
     ]
     return previews, tables.previews
 
 
 @command(commands, "validate")
 async def validate(
+    app: App,
     resource: Name = "",
     connect: Annotated[
         bool, typer.Option("--connect", help="And every source and permission.")
     ] = False,
 ) -> Answer:
     """Check rules and settings."""
-    resources = _named(resource)
+    resources = _named(app, resource)
     checks: list[dict[str, Any]] = []
     if connect:
-        patience = wiring.settings().source_timeout_seconds
-        access = (wiring.reader(), wiring.permissions(), wiring.store())
+        patience = app.settings.source_timeout_seconds
+        access = (app.scaling.reader, app.scaling.permissions, app.scaling.store)
         checks = await connected.run(resources, *access, patience)
     answer = {
         "ok": all(check["ok"] for check in checks),
         "resources": [each.name for each in resources],
-        "warnings": wiring.warnings(),
+        "warnings": app.warnings,
         "checks": checks,
     }
     return answer, tables.checks
 
 
 @command(commands, "pause")
-async def pause(reason: Reason, by: Author, resource: Name = "", lasts: Lasts = "") -> Answer:
+async def pause(
+    app: App, reason: Reason, by: Author, resource: Name = "", lasts: Lasts = ""
+) -> Answer:
     """Decide nothing for a while."""
-    return await _change(resource, Override(Mode.PAUSED, reason), by, lasts)
+    return await _change(app, resource, Override(Mode.PAUSED, reason), by, lasts)
 
 
 @command(commands, "resume")
 @command(overrides, "clear")
-async def clear_override(by: Author, resource: Name = "") -> Answer:
+async def clear_override(app: App, by: Author, resource: Name = "") -> Answer:
     """Go back to the rules."""
-    return await _change(resource, None, by)
+    return await _change(app, resource, None, by)
 
 
 @command(overrides, "set")
-async def set_override(
+async def set_override(  # noqa: PLR0913  a parameter is an option
+    app: App,
     reason: Reason,
     by: Author,
     resource: Name = "",
+    *,
     floor: Annotated[int | None, typer.Option(metavar="N", help="At least N instances.")] = None,
     exact: Annotated[
         int | None, typer.Option(metavar="N", help="Exactly N, cooldown or not.")
@@ -132,22 +138,24 @@ async def set_override(
 ) -> Answer:
     """Override the rules; this replaces an earlier override."""
     wanted = Override(mode=mode, reason=reason, freeze_scale_in=freeze_in, floor=floor, exact=exact)
-    return await _change(resource, wanted, by, lasts)
+    return await _change(app, resource, wanted, by, lasts)
 
 
-async def _change(resource: str, override: Override | None, by: str, lasts: str = "") -> Answer:
+async def _change(
+    app: App, resource: str, override: Override | None, by: str, lasts: str = ""
+) -> Answer:
     change = Change(override, by, uuid.uuid4().hex, duration(lasts) if lasts else None)
-    of = _one(resource)
-    line = await control.run(of, change, wiring.store())
+    of = _one(app, resource)
+    line = await control.run(of, change, app.scaling.store)
     return {"ok": True, "resource": of.name, "said": line.reason}, tables.override
 
 
-def _named(name: str) -> Sequence[Resource]:
-    known = wiring.resources()
+def _named(app: App, name: str) -> Sequence[Resource]:
+    known = app.resources
     return [declared.find(known, name)] if name else list(known.values())
 
 
-def _one(name: str) -> Resource:
+def _one(app: App, name: str) -> Resource:
     """The resource of this name; where there is but one it need not be named."""
-    known = _named(name)
-    return known[0] if len(known) == 1 else declared.find(wiring.resources(), "")
+    known = _named(app, name)
+    return known[0] if len(known) == 1 else declared.find(app.resources, "")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from typing import TypeVar
 
@@ -24,32 +24,47 @@ from shared.settings.slips import slips
 
 T = TypeVar("T")
 
+STORAGE = "AzureWebJobsStorage"
 PROCESSING_CONNECTION = "ServiceBusConnection"
 
 
-@cache
-def checked() -> tuple[Settings, Mapping[str, Resource]]:
-    """The settings, and what scaling_rules.py declares, by name. Raises SettingsError."""
-    loaded, found = settings_module.parse()
-    before = len(found)
-    declared = _collecting(found, partial(_declared, loaded))
-    if len(found) == before:  # the rules could be asked: whatever they answered is looked at
-        found += _collecting(found, partial(problems, declared)) or []
-    if _collecting(found, partial(periods, loaded)):
-        _collecting(found, partial(loaded.service_bus, PROCESSING_CONNECTION))
-    _collecting(found, partial(outages, loaded))
-    needed = {(StorageQueue, "AzureWebJobsStorage"), *connections(declared)}
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The settings and what users declare, without a problem."""
+
+    settings: Settings
+    resources: Mapping[str, Resource]
+    """What scaling_rules.py declares, by name."""
+
+    periods: Sequence[Period] = ()
+    outages: tuple[type[Exception], ...] = ()
+    handling: Handling | None = None
+
+
+def check(environ: Mapping[str, str] | None = None) -> Checked:
+    """Of these settings, or of those of the process. Raises SettingsError with every problem."""
+    loaded, wrong = settings_module.parse(environ)
+    before = len(wrong)
+    declared = _attempt(wrong, partial(_declared, loaded))
+    if len(wrong) == before:  # the rules could be asked: whatever they answered is looked at
+        wrong += _attempt(wrong, partial(problems, declared)) or []
+    scheduled = _attempt(wrong, partial(periods, loaded))
+    if scheduled:
+        _attempt(wrong, partial(loaded.service_bus, PROCESSING_CONNECTION))
+    named = _attempt(wrong, partial(outages, loaded))
+    needed = {(StorageQueue, STORAGE), *connections(declared)}
     for kind, name in sorted(needed, key=str):
-        check = loaded.storage if kind is StorageQueue else loaded.service_bus
-        _collecting(found, partial(check, name))
-    _collecting(found, partial(handling, loaded))
+        connect = loaded.storage if kind is StorageQueue else loaded.service_bus
+        _attempt(wrong, partial(connect, name))
+    own = _attempt(wrong, partial(handling, loaded))
     if needs_hub(declared) and loaded.ingestion.hub is None:
-        found.append(
+        wrong.append(
             f"{EVENT_HUB} = '': must be set, for scaling_rules.py declares metrics of an event hub"
         )
-    if found or declared is None:
-        raise SettingsError(dict.fromkeys(found))
-    return loaded, {resource.name: resource for resource in declared}
+    if wrong or declared is None:
+        raise SettingsError(dict.fromkeys(wrong))
+    resources = {resource.name: resource for resource in declared}
+    return Checked(loaded, resources, scheduled or (), named or (), own)
 
 
 def handling(loaded: Settings) -> Handling | None:
@@ -60,15 +75,15 @@ def handling(loaded: Settings) -> Handling | None:
     try:
         return _handling(name, loaded)
     except Exception as error:  # whatever the import of a user's module raises
-        told = f"{type(error).__name__}: {error}" if not isinstance(error, TypeError) else error
-        raise SettingsError([f"{HANDLER} = {name!r}: {told}"]) from error
+        kind = "" if isinstance(error, TypeError) else f"{type(error).__name__}: "
+        raise SettingsError([f"{HANDLER} = {name!r}: {kind}{error}"]) from error
 
 
 def _handling(name: str, loaded: Settings) -> Handling:
     module, _, attribute = name.partition(":")
-    found = handling_of(getattr(import_module(module), attribute))
-    if not found.needs_database:
-        return found
+    declared = handling_of(getattr(import_module(module), attribute))
+    if not declared.needs_database:
+        return declared
     if not loaded.ingestion.database_url:
         raise TypeError(
             "its own tables are written in the transaction of a database: set "
@@ -77,19 +92,19 @@ def _handling(name: str, loaded: Settings) -> Handling:
     from shared.adapters.sql.schema import metadata  # noqa: PLC0415  heavy to import
 
     ours = {table.casefold() for table in metadata.tables}
-    if taken := sorted(t for t in getattr(found.tables, "tables", ()) if t.casefold() in ours):
+    if taken := sorted(t for t in getattr(declared.tables, "tables", ()) if t.casefold() in ours):
         raise TypeError(f"table {taken[0]} is one of the app's own: give yours another name")
-    return found
+    return declared
 
 
-def _collecting(found: list[str], step: Callable[[], T]) -> T | None:
-    """The step's answer; what is wrong goes to ``found`` instead, so that the next step is seen."""
+def _attempt(wrong: list[str], step: Callable[[], T]) -> T | None:
+    """What the step returns; its problems go to ``wrong`` instead, so that the next step runs."""
     try:
         return step()
     except SettingsError as error:
-        found += error.problems
+        wrong += error.problems
     except Exception as error:
-        found.append(f"scaling_rules.py{_line(error)}: {type(error).__name__}: {error}")
+        wrong.append(f"scaling_rules.py{_line(error)}: {type(error).__name__}: {error}")
     return None
 
 
@@ -115,23 +130,23 @@ def periods(loaded: Settings) -> Sequence[Period]:
 
 def outages(loaded: Settings) -> tuple[type[Exception], ...]:
     """The classes that OutageErrors names. Raises SettingsError."""
-    found = [_exception_class(name) for name in loaded.ingestion.outage_errors]
-    if problems := [each for each in found if isinstance(each, str)]:
-        raise SettingsError(problems)
-    return tuple(each for each in found if not isinstance(each, str))
+    classes = [_exception_class(name) for name in loaded.ingestion.outage_errors]
+    if wrong := [each for each in classes if isinstance(each, str)]:
+        raise SettingsError(wrong)
+    return tuple(each for each in classes if not isinstance(each, str))
 
 
 def _exception_class(name: str) -> type[Exception] | str:
     """The class, or what is wrong with its name."""
     module, _, of_class = name.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), of_class)
+        named = getattr(import_module(module), of_class)
     except Exception as error:  # the module may be the user's own
         return f"OutageErrors = {name!r}: {type(error).__name__}: {error}"
-    if found is Exception:
+    if named is Exception:
         return f"OutageErrors = {name!r}: every error would hold its partition; name the outage's"
-    if isinstance(found, type) and issubclass(found, Exception):
-        return found
+    if isinstance(named, type) and issubclass(named, Exception):
+        return named
     return f"OutageErrors = {name!r}: must be a class of exceptions"
 
 
@@ -143,10 +158,10 @@ def _declared(loaded: Settings) -> Sequence[Resource]:
 
 def warnings(loaded: Settings) -> tuple[str, ...]:
     """Settings whose name is almost one that is read."""
-    found, mentioned = slips(loaded.environ), _source_of_the_rules()
+    mentioned = _source_of_the_rules()
     return tuple(
         f"setting {name}: nobody reads it; is {meant} meant?"
-        for name, meant in found.items()
+        for name, meant in slips(loaded.environ).items()
         if name not in mentioned  # the rules may have settings of their own
     )
 

@@ -1,20 +1,24 @@
-"""Builds what stands between the event hub and the queue ``metrics``, each when first used."""
+"""What stands between the event hub and the queue ``metrics``."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cached_property, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from shared.adapters.arm.no_switch import NoSwitch
+from shared.adapters.webhook.webhook import NotifierAnnouncer
 from shared.autoscaling.declaring import AzureMonitorMetric, HubMetric
 from shared.autoscaling.policy import Resource
 from shared.ingestion.breaker.breaker import BreakerTimes
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
+from shared.ingestion.breaker.ports import Announcer, ConsumptionSwitch
+from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.metric_handler import MetricHandler
@@ -22,96 +26,213 @@ from shared.ingestion.decoding.readings import Interests, WantedMetric
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
+from shared.ingestion.events.ports import Handler, IngestionStore, OutboxSender
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retain import EffectRetention
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.lanes import every, side_by_side
 from shared.ingestion.model import Stream
-from shared.ingestion.operating.breaker import BreakerController
-from shared.settings.connections import EventHubConnection
-from shared.settings.ingestion import BreakerSettings, IngestionSettings
+from shared.ingestion.operating.breaker import BreakerController, Hub
+from shared.ingestion.ownership.ports import PartitionReceiver
+from shared.settings.ingestion import BreakerSettings
 from shared.values.redaction import redacting_call
 from shared.web.dead_letters_http import DeadLetterService
-from shared.wiring import autoscaling as wiring
-from shared.wiring import checks as wiring_checks
-from shared.wiring import ingestion_state as state
+from shared.wiring.ingestion_stores import BREAKER, IngestionStores
 
 if TYPE_CHECKING:
-    from shared.adapters.arm.consumption_switch import AppSettingSwitch
-    from shared.adapters.arm.no_switch import NoSwitch
-    from shared.adapters.event_hubs.hub import EventHubReader
-    from shared.adapters.queues.outbox_sender import StorageQueueSender
     from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters
-    from shared.ingestion.breaker.ports import Announcer
-    from shared.ingestion.dead_letters.ports import StoredDeadLetter
-    from shared.ingestion.events.ports import Handler, IngestionStore
-    from shared.ingestion.lanes import Retrying
 
 QUEUE = "metrics"
 LANES_MAX = 16
+"""Partition keys of a batch that are worked on at a time."""
 BATCH_SECONDS_MAX = 240
 """A minute less than a function may run: the last event has to end, and all to be committed."""
-"""Partition keys of a batch that are worked on at a time."""
 TAILS_AT_ONCE = 4
 
 
-def settings() -> IngestionSettings:
-    return wiring.settings().ingestion
+class IngestionParts(IngestionStores):
+    # --- the events of one partition ----------------------------------------------------------
 
+    def stream(self, partition_id: str) -> Stream:
+        hub = self.connection
+        return Stream(hub.namespace, hub.hub, self.settings.consumer_group, partition_id)
 
-def connection() -> EventHubConnection:
-    found = settings().hub
-    assert found is not None, "the functions are registered only where the hub is set"
-    return found
+    @cached_property
+    def pipelines(self) -> dict[str, PartitionPipeline]:
+        """By partition. Each remembers what it wrote last."""
+        return {}
 
+    def pipeline(self, partition_id: str) -> PartitionPipeline:
+        """All that a batch of this partition passes through."""
+        if partition_id not in self.pipelines:
+            whole = self.pipeline_of(self.stream(partition_id), Writer(self.instance))
+            self.pipelines[partition_id] = replace(whole, seconds_max=BATCH_SECONDS_MAX)
+        return self.pipelines[partition_id]
 
-def stream(partition_id: str) -> Stream:
-    hub = connection()
-    return Stream(hub.namespace, hub.hub, settings().consumer_group, partition_id)
+    def pipeline_of(self, stream: Stream, writer: Writer) -> PartitionPipeline:
+        consumer = Consumer(
+            stream=stream,
+            writer=writer,
+            store=self._measured(self.store),
+            hub=self.hub,
+            handle=redacting_call(self.handler_of(stream)),  # a user may have written it
+            retry=self._app.retry,
+            together=side_by_side(LANES_MAX),
+            new_txid=partial(token_hex, 16),
+            outages=self._app.checked.outages,
+        )
+        beat = every(BEAT_SECONDS)
+        return PartitionPipeline(consumer, self.guard, self.sender, time.monotonic, beat)
 
+    def _measured(self, store: IngestionStore) -> IngestionStore:
+        if not self._app.measuring:
+            return store
+        from shared.adapters.azure.telemetry import MeasuredIngestion  # noqa: PLC0415  heavy
 
-@cache
-def pipeline(partition_id: str) -> PartitionPipeline:
-    """All that a batch of this partition passes through. It remembers what it wrote last."""
-    of = stream(partition_id)
-    whole = pipeline_of(of, Writer(instance()), handler(of))
-    return replace(whole, seconds_max=BATCH_SECONDS_MAX)
+        return MeasuredIngestion(store)
 
+    @cached_property
+    def handler_of(self) -> Callable[[Stream], Handler]:
+        """Makes the user's own handler, or that of the app, which takes in metrics."""
+        if self.handling:
+            return self.handling.handler_of
+        bytes_max = self.settings.event_bytes_max
+        return lambda stream: MetricHandler(stream, self.interests, bytes_max)
 
-def handler(of: Stream) -> Handler:
-    """The user's own, or that of the app, which takes in metrics."""
-    declared = state.handling()
-    if declared:
-        return declared.handler_of(of)
-    return MetricHandler(of, interests(), settings().event_bytes_max)
+    @property
+    def interests(self) -> Interests:
+        """What the rules ask of the hub."""
+        return interests_of(self._app.resources.values())
 
+    @cached_property
+    def instance(self) -> str:
+        """A name of this process; what it counts is its own."""
+        return uuid.uuid4().hex[:12]
 
-def interests() -> Interests:
-    """What the rules ask of the hub."""
-    return interests_of(wiring.resources().values())
+    @cached_property
+    def hub(self) -> Hub:
+        from shared.adapters.event_hubs.hub import EventHubReader  # noqa: PLC0415  heavy to import
 
+        return EventHubReader(self.connection, self.settings.read_back_consumer_group)
 
-def pipeline_of(of: Stream, writer: Writer, handle: Handler) -> PartitionPipeline:
-    consumer = Consumer(
-        stream=of,
-        writer=writer,
-        store=_measured(state.store()),
-        hub=hub(),
-        handle=redacting_call(handle),  # a user may have written it
-        retry=retry(),
-        together=side_by_side(LANES_MAX),
-        new_txid=partial(token_hex, 16),
-        outages=wiring_checks.outages(wiring.settings()),
-    )
-    return PartitionPipeline(consumer, guard(), sender(), time.monotonic, every(BEAT_SECONDS))
+    @cached_property
+    def receiver(self) -> PartitionReceiver:
+        """Reads partitions outside the Functions trigger."""
+        from shared.adapters.event_hubs.receiver import EventHubReceiver  # noqa: PLC0415  heavy
 
+        return EventHubReceiver(self.connection, self.settings.consumer_group)
 
-def _measured(found: IngestionStore) -> IngestionStore:
-    if not wiring.measuring():
-        return found
-    from shared.adapters.azure.telemetry import MeasuredIngestion  # noqa: PLC0415  heavy
+    @cached_property
+    def sender(self) -> OutboxSender:
+        from shared.adapters.queues.outbox_sender import StorageQueueSender  # noqa: PLC0415  heavy
 
-    return MeasuredIngestion(found)
+        return self._app.open(StorageQueueSender, self._app.storage, QUEUE)
+
+    @cached_property
+    def tail_watch(self) -> TailWatch:
+        return TailWatch(side_by_side(TAILS_AT_ONCE))
+
+    @cached_property
+    def effect_retention(self) -> EffectRetention:
+        """Who removes what handlers kept for long enough."""
+        kept = self.settings.effects_kept
+        return EffectRetention(self.store, self.retention, kept, time.monotonic)
+
+    async def send_event(self, body: bytes) -> None:
+        """To the hub, for people who try things. Raises HubUnavailable."""
+        from shared.adapters.event_hubs.sender import send_event  # noqa: PLC0415  heavy to import
+
+        await send_event(self.connection, body)
+
+    # --- dead letters -------------------------------------------------------------------------
+
+    @property
+    def redriver(self) -> Redriver:
+        """Puts dead letters into the pipeline again."""
+
+        def handler_of(stream: Stream) -> Handler:
+            return redacting_call(self.handler_of(stream))  # what it raises is shown to people
+
+        outages = self._app.checked.outages
+        return Redriver(self.store, self.hub, handler_of, self._app.retry, outages)
+
+    @property
+    def dead_letter_service(self) -> DeadLetterService:
+        """Serves people at the dead letters."""
+        return DeadLetterService(self.store, self.hub, self.redriver, self.send_redriven)
+
+    async def send_redriven(self, letters: Sequence[StoredDeadLetter]) -> None:
+        """Send what dead letters that were put in again led to: whoever did that is the one to."""
+        for stream in {stored.stream for stored in letters}:
+            numbers = [stored.letter.sequence for stored in letters if stored.stream == stream]
+            leases = outbox.Leases(dict.fromkeys(numbers, 0))
+            await outbox.drain(stream, self.store, self.sender, leases)
+
+    def dead_letter_queue(self, connection: str, queue: str) -> ServiceBusDeadLetters:
+        """Another place for dead letters."""
+        from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters  # noqa: PLC0415  heavy
+        from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
+
+        service_bus = self._app.settings.service_bus(connection)
+        return ServiceBusDeadLetters(
+            self._app.open(batch_sender, service_bus, queue, self._app.now)
+        )
+
+    # --- the circuit breaker ------------------------------------------------------------------
+
+    @cached_property
+    def guard(self) -> BreakerGuard:
+        breaker = self.settings.breaker
+        return BreakerGuard(
+            self.instance,
+            self.breaker_store,
+            self.announcer,
+            rule(breaker),
+            times(breaker),
+            time.monotonic,
+        )
+
+    @cached_property
+    def breaker_controller(self) -> BreakerController:
+        """Serves people at the breaker."""
+        breaker, app_url = self.settings.breaker, self._app.settings.notifications.app_url
+        return BreakerController(
+            name=BREAKER,
+            breakers=self.breaker_store,
+            store=self.store,
+            hub=self.hub,
+            switch=self.switch,
+            stream_of=self.stream,
+            keys=[each.encode() for each in breaker.approval_keys],
+            valid_for=breaker.approval_valid_for,
+            app_url=app_url or self._own_address,
+            times=times(breaker),
+        )
+
+    @property
+    def _own_address(self) -> str:
+        """In Azure the app knows its own host name."""
+        host = self._app.settings.environ.get("WEBSITE_HOSTNAME", "")
+        return f"https://{host}" if host else ""
+
+    @cached_property
+    def announcer(self) -> Announcer:
+        notifier, link_of = self._app.notifications.notifier, self.breaker_controller.link_of
+        announcer = NotifierAnnouncer(notifier, BREAKER, link_of)
+        if not self.settings.breaker.disables_app:
+            return announcer
+        from shared.adapters.arm.consumption_switch import SwitchingAnnouncer  # noqa: PLC0415  heavy
+
+        return SwitchingAnnouncer(announcer, self.switch)
+
+    @cached_property
+    def switch(self) -> ConsumptionSwitch:
+        app = self.settings.breaker.disables_app
+        if not app:
+            return NoSwitch()
+        from shared.adapters.arm.consumption_switch import AppSettingSwitch  # noqa: PLC0415  heavy
+
+        return self._app.open(AppSettingSwitch, app, BREAKER, self._app.settings.arm_endpoint)
 
 
 def interests_of(resources: Iterable[Resource]) -> Interests:
@@ -129,181 +250,21 @@ def interests_of(resources: Iterable[Resource]) -> Interests:
     return Interests(frozenset(pushed), monitored)
 
 
-@cache
-def instance() -> str:
-    """A name of this process; what it counts is its own."""
-    return uuid.uuid4().hex[:12]
-
-
-@cache
-def retry() -> Retrying:
-    from shared.adapters.azure.retry import JitteredRetrying  # noqa: PLC0415  heavy to import
-
-    return JitteredRetrying()
-
-
-@cache
-def hub() -> EventHubReader:
-    from shared.adapters.event_hubs.hub import EventHubReader  # noqa: PLC0415  heavy to import
-
-    return EventHubReader(connection(), settings().read_back_consumer_group)
-
-
-async def send_event(body: bytes) -> None:
-    """To the hub, for people who try things. Raises HubUnavailable."""
-    from shared.adapters.event_hubs.sender import send_event as send  # noqa: PLC0415  heavy
-
-    await send(connection(), body)
-
-
-@cache
-def sender() -> StorageQueueSender:
-    from shared.adapters.queues.outbox_sender import StorageQueueSender  # noqa: PLC0415  heavy
-
-    return StorageQueueSender(wiring.settings().storage(state.STORAGE), QUEUE)
-
-
-def redriver() -> Redriver:
-    """Puts dead letters into the pipeline again."""
-
-    def handler_of(of: Stream) -> Handler:
-        return redacting_call(handler(of))  # what it raises is shown to whoever asked
-
-    outages = wiring_checks.outages(wiring.settings())
-    return Redriver(state.store(), hub(), handler_of, retry(), outages)
-
-
-def dead_letter_service() -> DeadLetterService:
-    """Who serves people at the dead letters."""
-    return DeadLetterService(state.store(), hub(), redriver(), send_redriven)
-
-
-async def send_redriven(letters: Sequence[StoredDeadLetter]) -> None:
-    """Send what dead letters that were put in again led to: whoever did that is the one to."""
-    for of in {stored.stream for stored in letters}:
-        numbers = [stored.letter.sequence for stored in letters if stored.stream == of]
-        leases = outbox.Leases(dict.fromkeys(numbers, 0))
-        await outbox.drain(of, state.store(), sender(), leases)
-
-
-def dead_letter_queue(name: str, queue: str) -> ServiceBusDeadLetters:
-    """Another place for dead letters; close it in the end."""
-    from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters  # noqa: PLC0415  heavy
-    from shared.adapters.service_bus.sender import batch_sender  # noqa: PLC0415  heavy
-
-    return ServiceBusDeadLetters(
-        batch_sender(wiring.settings().service_bus(name), queue, wiring.now)
-    )
-
-
-@cache
-def tail_watch() -> TailWatch:
-    return TailWatch(side_by_side(TAILS_AT_ONCE))
-
-
-@cache
-def effect_retention() -> EffectRetention:
-    """Who removes what handlers kept for long enough."""
-    return EffectRetention(
-        state.store(), state.retention(), settings().effects_kept, time.monotonic
-    )
-
-
-@cache
-def guard() -> BreakerGuard:
-    found = settings().breaker
-    return BreakerGuard(
-        instance(), state.breaker_store(), announcer(), rule(found), times(found), time.monotonic
-    )
-
-
-@cache
-def breaker_controller() -> BreakerController:
-    """Who serves people at the breaker."""
-    found = settings().breaker
-    return BreakerController(
-        name=state.BREAKER,
-        breakers=state.breaker_store(),
-        store=state.store(),
-        hub=hub(),
-        switch=switch(),
-        stream_of=stream,
-        keys=[each.encode() for each in found.approval_keys],
-        valid_for=found.approval_valid_for,
-        app_url=wiring.settings().notifications.app_url or _own_address(),
-        times=times(found),
-    )
-
-
-@cache
-def announcer() -> Announcer:
-    from shared.adapters.webhook.webhook import NotifierAnnouncer  # noqa: PLC0415  heavy
-
-    announcer = NotifierAnnouncer(wiring.notifier(), state.BREAKER, breaker_controller().link_of)
-    if not settings().breaker.disables_app:
-        return announcer
-    from shared.adapters.arm.consumption_switch import SwitchingAnnouncer  # noqa: PLC0415  heavy
-
-    return SwitchingAnnouncer(announcer, switch())
-
-
-@cache
-def switch() -> AppSettingSwitch | NoSwitch:
-    from shared.adapters.arm.no_switch import NoSwitch  # noqa: PLC0415
-
-    app = settings().breaker.disables_app
-    if not app:
-        return NoSwitch()
-    from shared.adapters.arm.consumption_switch import AppSettingSwitch  # noqa: PLC0415  heavy
-
-    return AppSettingSwitch(app, state.BREAKER, wiring.settings().arm_endpoint)
-
-
-def rule(found: BreakerSettings) -> TripRule:
+def rule(breaker: BreakerSettings) -> TripRule:
     return TripRule(
-        window_seconds=found.window_seconds,
-        failures_max=found.failures_max or None,
-        failure_ratio_max=found.failure_ratio_max,
-        slow_ratio_max=found.slow_ratio_max,
-        slow_seconds=found.slow_seconds,
-        throughput_min=found.throughput_min,
-        counts_bad_events=found.counts_bad_events,
+        window_seconds=breaker.window_seconds,
+        failures_max=breaker.failures_max or None,
+        failure_ratio_max=breaker.failure_ratio_max,
+        slow_ratio_max=breaker.slow_ratio_max,
+        slow_seconds=breaker.slow_seconds,
+        throughput_min=breaker.throughput_min,
+        counts_bad_events=breaker.counts_bad_events,
     )
 
 
-def times(found: BreakerSettings) -> BreakerTimes:
+def times(breaker: BreakerSettings) -> BreakerTimes:
     return BreakerTimes(
-        break_seconds=found.break_seconds,
-        break_seconds_max=found.break_seconds_max,
-        probe_events=found.probe_events,
+        break_seconds=breaker.break_seconds,
+        break_seconds_max=breaker.break_seconds_max,
+        probe_events=breaker.probe_events,
     )
-
-
-def _own_address() -> str:
-    """In Azure the app knows its own host name."""
-    host = wiring.settings().environ.get("WEBSITE_HOSTNAME", "")
-    return f"https://{host}" if host else ""
-
-
-async def close() -> None:
-    """Close what was opened; registered with ``wiring``, which closes the rest."""
-    for adapter in (sender, switch):
-        if adapter.cache_info().currsize:
-            await adapter().close()
-    for cached in (
-        pipeline,
-        instance,
-        retry,
-        hub,
-        sender,
-        tail_watch,
-        effect_retention,
-        guard,
-        breaker_controller,
-        announcer,
-        switch,
-    ):
-        cached.cache_clear()
-
-
-wiring.before_closing.append(close)

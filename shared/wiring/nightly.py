@@ -1,113 +1,149 @@
-"""Builds what starts the nightly job, each when first used."""
+"""What starts the nightly job, looks after its runs, and reads what it wrote."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from shared.adapters.spark.recompute_log import LoggedRecompute
+from shared.datasets.ports import Recompute
+from shared.datasets.processing import DatasetWork
 from shared.nightly import runs
+from shared.nightly.flows.demand import demand_period
 from shared.nightly.flows.run_manager import RunManager
-from shared.nightly.model import Run, RunPolicy
+from shared.nightly.model import Job, Run, RunPolicy
+from shared.nightly.ports import InputReader, JobSubmitter, RunStore
 from shared.settings import SettingsError
 from shared.settings.nightly import LOCAL_FOLDER, NightlySettings
-from shared.wiring import autoscaling as wiring
+from shared.wiring.parts import Parts
 
 if TYPE_CHECKING:
     from shared.adapters.spark.batches import BatchClient
-    from shared.datasets.ports import Recompute
-    from shared.nightly.model import Job
-    from shared.nightly.ports import InputReader, JobSubmitter, RunStore
+    from shared.adapters.tables.trends import TableTrends
 
-STORAGE = "AzureWebJobsStorage"
 FABRIC = "api.fabric.microsoft.com"
 
 
-def settings() -> NightlySettings:
-    return wiring.settings().nightly
+class NightlyParts(Parts):
+    @property
+    def settings(self) -> NightlySettings:
+        return self._app.settings.nightly
+
+    @cached_property
+    def recompute(self) -> Recompute:
+        """What processes a data set; without a job the log says what is due."""
+        logged = LoggedRecompute()
+        if not self.settings.submitter:
+            return logged
+        return JobRecompute(self.settings.datasets, self.run_manager, self.inputs, logged)
+
+    @cached_property
+    def run_manager(self) -> RunManager:
+        return RunManager(
+            self.store,
+            self.submitter,
+            self._app.notifications.notifier,
+            policy(self.settings),
+            self._job,
+            runs.new_token,
+        )
+
+    def _job(self, run: Run) -> Job:
+        settings = self.settings
+        return runs.job(run, settings.input, settings.output, settings.arguments)
+
+    @cached_property
+    def store(self) -> RunStore:
+        from shared.adapters.tables.runs import TableRunStore  # noqa: PLC0415  heavy to import
+
+        return self._app.open(TableRunStore, self._app.storage)
+
+    @cached_property
+    def trends(self) -> TableTrends:
+        """What the job wrote."""
+        from shared.adapters.tables.trends import TableTrends  # noqa: PLC0415  heavy to import
+
+        return self._app.open(TableTrends, self._app.storage)
+
+    @cached_property
+    def inputs(self) -> InputReader:
+        from shared.adapters.spark.inputs import StoredInputs  # noqa: PLC0415  heavy to import
+
+        settings = self.settings
+        return self._app.open(StoredInputs, settings.input, settings.input_connection_string)
+
+    @cached_property
+    def submitter(self) -> JobSubmitter:
+        """Raises SettingsError where what it needs is not installed."""
+        return self._app.open(submitter_of, self.settings)
 
 
-def recompute() -> Recompute:
-    """What processes a data set; without a job the log says what is due."""
-    return _recompute() if settings().submitter else wiring.recompute()
+class JobRecompute:
+    """See Recompute: asks for the dates of a data set, and the nightly job then runs for each. Data
+    sets without a job go to ``otherwise``."""
+
+    def __init__(
+        self,
+        datasets: Collection[str],
+        run_manager: RunManager,
+        inputs: InputReader,
+        otherwise: Recompute,
+    ) -> None:
+        self._datasets, self._run_manager = datasets, run_manager
+        self._inputs, self._otherwise = inputs, otherwise
+
+    async def run(self, work: DatasetWork) -> None:
+        """What is asked for is done once it is written down; its run may start later."""
+        if work.dataset not in self._datasets:
+            await self._otherwise.run(work)
+            return
+        store = self._run_manager.store
+        await demand_period(work.dataset, work.start, work.end, store, self._inputs)
+        await self._run_manager.run(work.dataset)
 
 
-@cache
-def _recompute() -> Recompute:
-    from shared.adapters.spark.recompute import AskingRecompute  # noqa: PLC0415
-
-    return AskingRecompute(settings().datasets, run_manager(), inputs(), wiring.recompute())
-
-
-@cache
-def run_manager() -> RunManager:
-    """Makes it so."""
-    return RunManager(
-        store(), submitter(), wiring.notifier(), policy(settings()), _job, runs.new_token
-    )
-
-
-@cache
-def store() -> RunStore:
-    from shared.adapters.tables.runs import TableRunStore  # noqa: PLC0415  heavy to import
-
-    return TableRunStore(wiring.settings().storage(STORAGE))
-
-
-@cache
-def inputs() -> InputReader:
-    from shared.adapters.spark.inputs import StoredInputs  # noqa: PLC0415  heavy to import
-
-    return StoredInputs(settings().input, settings().input_connection_string)
-
-
-@cache
-def submitter() -> JobSubmitter:
-    """Raises SettingsError where what it needs is not installed."""
-    found = settings()
-    if found.submitter == "local":
-        from shared.adapters.spark.local import LocalSubmitter  # noqa: PLC0415
-
-        return LocalSubmitter(Path(found.endpoint or LOCAL_FOLDER))
-    if found.submitter == "databricks":
-        return _databricks(found)
-    from shared.adapters.spark.batches import BatchSubmitter  # noqa: PLC0415
-
-    return BatchSubmitter(_synapse(found) if found.submitter == "synapse" else _livy(found))
-
-
-def policy(found: NightlySettings) -> RunPolicy:
+def policy(settings: NightlySettings) -> RunPolicy:
     return RunPolicy(
-        attempts=found.attempts,
-        retry_delay=timedelta(minutes=found.retry_minutes),
-        timeout=timedelta(minutes=found.timeout_minutes),
-        parallel=found.parallel,
+        attempts=settings.attempts,
+        retry_delay=timedelta(minutes=settings.retry_minutes),
+        timeout=timedelta(minutes=settings.timeout_minutes),
+        parallel=settings.parallel,
     )
 
 
-def _job(run: Run) -> Job:
-    found = settings()
-    return runs.job(run, found.input, found.output, found.arguments)
+def submitter_of(settings: NightlySettings) -> JobSubmitter:
+    """Raises SettingsError where what it needs is not installed."""
+    if settings.submitter == "local":
+        from shared.adapters.spark.local import LocalSubmitter  # noqa: PLC0415  one of several
+
+        return LocalSubmitter(Path(settings.endpoint or LOCAL_FOLDER))
+    if settings.submitter == "databricks":
+        return _databricks(settings)
+    from shared.adapters.spark.batches import BatchSubmitter  # noqa: PLC0415  one of several
+
+    client = _synapse(settings) if settings.submitter == "synapse" else _livy(settings)
+    return BatchSubmitter(client)
 
 
-def _databricks(found: NightlySettings) -> JobSubmitter:
+def _databricks(settings: NightlySettings) -> JobSubmitter:
     try:
         from shared.adapters.spark.databricks import DatabricksSubmitter  # noqa: PLC0415  heavy
     except ImportError as error:
         raise _missing(error, "databricks") from error
-    return DatabricksSubmitter(found.endpoint, found.request)
+    return DatabricksSubmitter(settings.endpoint, settings.request)
 
 
-def _synapse(found: NightlySettings) -> BatchClient:
+def _synapse(settings: NightlySettings) -> BatchClient:
     try:
         from shared.adapters.spark.synapse import SynapseClient  # noqa: PLC0415  heavy to import
     except ImportError as error:
         raise _missing(error, "synapse") from error
-    return SynapseClient(*found.pool, found.request)
+    return SynapseClient(*settings.pool, settings.request)
 
 
 def _missing(error: ImportError, submitter: str) -> SettingsError:
@@ -117,33 +153,21 @@ def _missing(error: ImportError, submitter: str) -> SettingsError:
     )
 
 
-def _livy(found: NightlySettings) -> BatchClient:
+def _livy(settings: NightlySettings) -> BatchClient:
     from shared.adapters.spark.livy import FabricClient, LivyClient  # noqa: PLC0415  heavy
 
-    fabric = urlsplit(found.endpoint).hostname == FABRIC
+    fabric = urlsplit(settings.endpoint).hostname == FABRIC
 
     async def headers() -> Mapping[str, str]:
-        if found.user:
-            pair = base64.b64encode(f"{found.user}:{found.password}".encode()).decode()
+        if settings.user:
+            pair = base64.b64encode(f"{settings.user}:{settings.password}".encode()).decode()
             return {"Authorization": f"Basic {pair}"}
         if not fabric:
             return {}
         from shared.adapters.azure.credentials import credential_for  # noqa: PLC0415  heavy to import
 
-        token = await credential_for(found.endpoint).get_token(f"https://{FABRIC}/.default")
+        token = await credential_for(settings.endpoint).get_token(f"https://{FABRIC}/.default")
         return {"Authorization": f"Bearer {token.token}"}
 
     kind = FabricClient if fabric else LivyClient
-    return kind(found.endpoint, found.request, headers)
-
-
-async def close() -> None:
-    """Close what was opened; registered with ``wiring``, which closes the rest."""
-    for adapter in (store, inputs, submitter):
-        if adapter.cache_info().currsize:
-            await adapter().close()
-    for cached in (_recompute, run_manager, store, inputs, submitter):
-        cached.cache_clear()
-
-
-wiring.before_closing.append(close)
+    return kind(settings.endpoint, settings.request, headers)

@@ -1,60 +1,70 @@
-"""Where the notifier looks, and what it remembers."""
+"""Where the notifier looks, what it remembers, and whom it tells."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import aclosing
 from datetime import datetime, timedelta
+from functools import cached_property
 
-from shared.autoscaling.flows import notify as news
+from shared.autoscaling.flows import notify
 from shared.ingestion.breaker.announcement import closing
-from shared.ingestion.operating import notices as failed_events
+from shared.ingestion.operating import notices
 from shared.nightly.notices import trend_notices
-from shared.notifications import flow
-from shared.notifications.ports import Observed, Source
+from shared.notifications.ports import NotificationStore, Notifier, Observed, Source
 from shared.notifications.selection import NotificationIntervals
 from shared.sampling.verdict import LOST
-from shared.wiring import autoscaling as wiring
-from shared.wiring import ingestion_state as state
+from shared.wiring.ingestion_stores import BREAKER
+from shared.wiring.parts import Parts
 
 TREND_DAYS = timedelta(days=7)
 
 
-async def notify() -> int:
-    """Tell what is new; answers how many news were sent."""
-    found = wiring.settings().notifications
-    patience = NotificationIntervals(found.quiet, found.repeat)
-    return await flow.run(sources(), wiring.notification_store(), wiring.notifier(), patience)
+class NotificationParts(Parts):
+    @cached_property
+    def notifier(self) -> Notifier:
+        """The log, and the webhook where one is set, of the kinds of news that are asked for."""
+        from shared.adapters.webhook.webhook import LogNotifier, Webhook  # noqa: PLC0415  heavy
 
+        settings = self._app.settings.notifications
+        if not settings.webhook_url:
+            return LogNotifier()
+        webhook = Webhook(settings.webhook_url, settings.webhook_style, self._app.retry)
+        return LogNotifier(webhook, settings.kinds)
 
-def sources() -> Mapping[str, Source]:
-    found: dict[str, Source] = {"resources": _resources, "trends": _trends}
-    if wiring.settings().ingestion.hub:
-        found |= {"breaker": _breaker, "dead letters": _dead_letters}
-    return found
+    @cached_property
+    def store(self) -> NotificationStore:
+        from shared.adapters.tables.notifications import TableNotificationStore  # noqa: PLC0415  heavy
 
+        return self._app.open(TableNotificationStore, self._app.storage)
 
-async def _resources(since: datetime, now: datetime) -> Observed:
-    minutes = wiring.settings().notifications.at_maximum_minutes
-    declared = wiring.resources().values()
-    found = await news.run(declared, wiring.store(), since, now, minutes)
-    return Observed(found.events, found.conditions, found.unasked)
+    @property
+    def intervals(self) -> NotificationIntervals:
+        settings = self._app.settings.notifications
+        return NotificationIntervals(settings.quiet, settings.repeat)
 
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        sources: dict[str, Source] = {"resources": self._resources, "trends": self._trends}
+        if self._app.settings.ingestion.hub:
+            sources |= {"breaker": self._breaker, "dead letters": self._dead_letters}
+        return sources
 
-async def _breaker(_since: datetime, _now: datetime) -> Observed:
-    told = closing(state.BREAKER, (await state.breaker_store().load()).breaker)
-    return Observed([told] if told else [])
+    async def _resources(self, since: datetime, now: datetime) -> Observed:
+        minutes = self._app.settings.notifications.at_maximum_minutes
+        resources, store = self._app.resources.values(), self._app.scaling.store
+        found = await notify.run(resources, store, since, now, minutes)
+        return Observed(found.events, found.conditions, found.unasked)
 
+    async def _breaker(self, _since: datetime, _now: datetime) -> Observed:
+        seen = await self._app.ingestion.breaker_store.load()
+        news = closing(BREAKER, seen.breaker)
+        return Observed([news] if news else [])
 
-async def _dead_letters(since: datetime, _now: datetime) -> Observed:
-    store = state.store()
-    return Observed(await failed_events.run(store, store, since))
+    async def _dead_letters(self, since: datetime, _now: datetime) -> Observed:
+        store = self._app.ingestion.store
+        return Observed(await notices.run(store, store, since))
 
-
-async def _trends(_since: datetime, now: datetime) -> Observed:
-    """Days are judged a night later, or when late data have come."""
-    from shared.adapters.tables.trends import TableTrends  # noqa: PLC0415  heavy to import
-
-    async with aclosing(TableTrends(wiring.settings().storage("AzureWebJobsStorage"))) as table:
-        lost = await table.since((now - TREND_DAYS).date(), LOST)
-    return Observed(list(trend_notices(lost)))
+    async def _trends(self, _since: datetime, now: datetime) -> Observed:
+        """Days are judged a night later, or when late data have come."""
+        lost = await self._app.nightly.trends.since((now - TREND_DAYS).date(), LOST)
+        return Observed(list(trend_notices(lost)))

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from shared.adapters.azure.retry import pause
 from shared.adapters.event_hubs.hub import KnownPartitions
-from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.ingestion.errors import StreamRecreated
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
@@ -21,8 +20,7 @@ from shared.ingestion.ownership.processor import Processor
 from shared.ingestion.ownership.read_partition import PartitionReader
 from shared.ingestion.ownership.repeated_failures import RepeatedFailures
 from shared.ingestion.ownership.serve import BackgroundReading, processor_name, repeat, serve
-from shared.wiring import ingestion as wiring_ingestion
-from shared.wiring import ingestion_state as state
+from shared.wiring.app import App
 
 log = logging.getLogger(__name__)
 
@@ -33,33 +31,34 @@ TAIL_SECONDS = 60.0
 class Runner:
     """One process that takes its share of the partitions."""
 
-    def __init__(self, tail_seconds: float = TAIL_SECONDS) -> None:
+    def __init__(self, app: App, tail_seconds: float = TAIL_SECONDS) -> None:
+        self._app = app
         self._tail_seconds = tail_seconds
-        self._lines: dict[str, tuple[int, PartitionPipeline]] = {}
+        self._pipelines: dict[str, tuple[int, PartitionPipeline]] = {}
         self.name = processor_name()
-        settings, hub = wiring_ingestion.settings(), wiring_ingestion.connection()
-        self._cycle_seconds = settings.balancing.cycle_seconds
+        balancing, ingestion = app.settings.ingestion.balancing, app.ingestion
+        self._cycle_seconds = balancing.cycle_seconds
         reader = PartitionReader(
-            wiring_ingestion.stream,
-            state.store(),
-            EventHubReceiver(hub, settings.consumer_group),
-            wiring_ingestion.hub(),
+            ingestion.stream,
+            ingestion.store,
+            ingestion.receiver,
+            ingestion.hub,
             self._process,
             pause,
             self._failed,
         )
-        times = BalancingTimes(settings.balancing.renew_seconds, settings.balancing.expire_seconds)
+        times = BalancingTimes(balancing.renew_seconds, balancing.expire_seconds)
         self.processor = Processor(
             Balancer(
                 self.name,
-                state.owners(),
-                KnownPartitions(wiring_ingestion.hub(), times.patience_seconds),
-                committed_epoch,
+                ingestion.owners,
+                KnownPartitions(ingestion.hub, times.patience_seconds),
+                self._committed_epoch,
                 times,
             ),
             lambda lease: self._start(reader, lease),
             time.monotonic,
-            self._told,
+            self._log_reason,
             self._balancing_failed,
             self._given_up,
         )
@@ -79,8 +78,8 @@ class Runner:
         """Account for what the hub has and no receiver delivers, whatever keeps it from that."""
         leases = {partition_id: held.lease for partition_id, held in self.processor.held.items()}
         try:
-            await wiring_ingestion.tail_watch().run(
-                list(leases), lambda partition_id: self._line(leases[partition_id])
+            await self._app.ingestion.tail_watch.run(
+                list(leases), lambda partition_id: self._pipeline(leases[partition_id])
             )
         except Exception as error:  # each partition's has a line of its own
             log.warning("[tails_failed] %s: %s", type(error).__name__, error)
@@ -90,21 +89,25 @@ class Runner:
         return BackgroundReading(reader.read(lease))
 
     async def _process(self, events: Sequence[Event], lease: Ownership) -> None:
-        line = self._line(lease)
+        pipeline = self._pipeline(lease)
         if events:
-            await ingest.run(events, line)
+            await ingest.run(events, pipeline)
         else:
-            await ingest.drain(line)
-        await wiring_ingestion.effect_retention().run()
+            await ingest.drain(pipeline)
+        await self._app.ingestion.effect_retention.run()
 
-    def _line(self, lease: Ownership) -> PartitionPipeline:
-        epoch, line = self._lines.get(lease.partition_id, (None, None))
-        if line is None or epoch != lease.epoch:
-            stream = wiring_ingestion.stream(lease.partition_id)
-            writer = Writer(self.name, lease.epoch)
-            line = wiring_ingestion.pipeline_of(stream, writer, wiring_ingestion.handler(stream))
-            self._lines[lease.partition_id] = lease.epoch, line
-        return line
+    def _pipeline(self, lease: Ownership) -> PartitionPipeline:
+        epoch, pipeline = self._pipelines.get(lease.partition_id, (None, None))
+        if pipeline is None or epoch != lease.epoch:
+            stream = self._app.ingestion.stream(lease.partition_id)
+            pipeline = self._app.ingestion.pipeline_of(stream, Writer(self.name, lease.epoch))
+            self._pipelines[lease.partition_id] = lease.epoch, pipeline
+        return pipeline
+
+    async def _committed_epoch(self, partition_id: str) -> int:
+        ingestion = self._app.ingestion
+        saved = await ingestion.store.load(ingestion.stream(partition_id))
+        return saved.checkpoint.epoch if saved.checkpoint else 0
 
     def _failed(self, lease: Ownership, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
@@ -121,8 +124,8 @@ class Runner:
         if self._failures.worth_telling("balancing", text, time.monotonic()):
             log.warning("[balancing_failed] %s", text)
 
-    def _told(self, reason: str) -> None:
-        """The same reason over and over is said once."""
+    def _log_reason(self, reason: str) -> None:
+        """A reason that repeats is logged once."""
         if reason != self._reason:
             log.info("[balancing] %s", reason)
         self._reason = reason
@@ -130,8 +133,3 @@ class Runner:
 
 def _where(lease: Ownership) -> str:
     return f"{lease.partition_id} under epoch {lease.epoch}"
-
-
-async def committed_epoch(partition_id: str) -> int:
-    saved = await state.store().load(wiring_ingestion.stream(partition_id))
-    return saved.checkpoint.epoch if saved.checkpoint else 0

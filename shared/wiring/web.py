@@ -2,55 +2,40 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from datetime import timedelta
-from functools import cache
+from functools import cached_property
 from typing import Any
 
 from shared.ingestion.dead_letters.find import newest
 from shared.web import panels
 from shared.web.board import Board, Panel, RecentLog, cached
-from shared.wiring import autoscaling as wiring
-from shared.wiring import ingestion as wiring_ingestion
-from shared.wiring import ingestion_state as state
+from shared.wiring.parts import Parts
 
 DEAD_LETTERS_SHOWN = 50
 TREND_DAYS = 60
 TRENDS_KEPT_SECONDS = 300
-STORAGE = "AzureWebJobsStorage"
 
 
-@cache
-def board() -> Board:
-    found: dict[str, Panel] = {"trends": cached(_trends, TRENDS_KEPT_SECONDS)}
-    if wiring.settings().ingestion.hub:
-        found |= {"breakers": _breakers, "dead-letters": _dead_letters}
-    return Board(wiring.resources(), wiring.store(), RecentLog(wiring.store()), found)
+class WebParts(Parts):
+    @cached_property
+    def board(self) -> Board:
+        shown: dict[str, Panel] = {"trends": cached(self.trends, TRENDS_KEPT_SECONDS)}
+        if self._app.settings.ingestion.hub:
+            shown |= {"breakers": self.breakers, "dead-letters": self.dead_letters}
+        store = self._app.scaling.store
+        return Board(self._app.resources, store, RecentLog(store), shown)
 
+    async def breakers(self) -> list[dict[str, Any]]:
+        breaker_controller = self._app.ingestion.breaker_controller
+        seen = await breaker_controller.breakers.load()
+        here = (seen.breaker, seen.read_at)
+        link = breaker_controller.link(*here) or breaker_controller.path(*here)
+        return [panels.breaker(breaker_controller.name, seen.breaker, link)]
 
-async def _breakers() -> list[dict[str, Any]]:
-    breaker_controller = wiring_ingestion.breaker_controller()
-    seen = await breaker_controller.breakers.load()
-    here = (seen.breaker, seen.read_at)
-    link = breaker_controller.link(*here) or breaker_controller.path(*here)
-    return [panels.breaker(breaker_controller.name, seen.breaker, link)]
+    async def dead_letters(self) -> list[dict[str, Any]]:
+        letters = await newest(self._app.ingestion.store, DEAD_LETTERS_SHOWN)
+        return [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
 
-
-async def _dead_letters() -> list[dict[str, Any]]:
-    letters = await newest(state.store(), DEAD_LETTERS_SHOWN)
-    return [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
-
-
-async def _trends() -> list[dict[str, Any]]:
-    from shared.adapters.tables.trends import TableTrends  # noqa: PLC0415  heavy to import
-
-    since = wiring.now().date() - timedelta(days=TREND_DAYS)
-    async with aclosing(TableTrends(wiring.settings().storage(STORAGE))) as table:
-        return panels.trends(await table.since(since))
-
-
-async def close() -> None:
-    board.cache_clear()
-
-
-wiring.before_closing.append(close)
+    async def trends(self) -> list[dict[str, Any]]:
+        since = self._app.now().date() - timedelta(days=TREND_DAYS)
+        return panels.trends(await self._app.nightly.trends.since(since))

@@ -15,7 +15,6 @@ from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, text_datum
 from shared.adapters.azure.deferred_log import WAITING_MAX, LogLine, lines
 from shared.adapters.azure.telemetry import export
-from shared.wiring import autoscaling as wiring
 from tests.bindings.test_doors import EVERYTHING, HTTP, OTHERS
 from tests.builders import resource
 
@@ -64,15 +63,15 @@ class App:
 @pytest.fixture
 async def app(monkeypatch: pytest.MonkeyPatch, log: Log) -> AsyncIterator[App]:
     monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
-    await wiring.close()
     for key, value in (EVERYTHING | {"QueueAgeLmit": "3"}).items():
         monkeypatch.setenv(key, value)
     worker = Worker(APP_DIR)
     try:
-        yield App(worker, {each.name: each.function_id for each in await worker.load()})
+        ids = {each.name: each.function_id for each in await worker.load()}
+        async with sys.modules["function_app"].app:
+            yield App(worker, ids)
     finally:
         worker.close()
-        await wiring.close()
 
 
 async def test_an_unknown_setting_is_told_once_in_an_invocation(app: App, log: Log) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR
 from local.functions_host.functions import HTTP_TRIGGER
 from local.functions_host.host import FunctionsHost
 from shared.web import breaker_http, dead_letters_http
 from shared.web.http import Request
-from shared.wiring import autoscaling as wiring
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.bindings.test_nightly_functions import JOB
 from tests.builders import resource
@@ -69,10 +69,9 @@ OTHERS = {
 async def host(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FunctionsHost]:
     """The app as the official worker library indexes it; only HTTP is listened to."""
     monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
-    await wiring.close()
-    async with FunctionsHost(APP_DIR, settings=EVERYTHING, listeners={}) as running:
+    running = FunctionsHost(APP_DIR, settings=EVERYTHING, listeners={})
+    async with hosted_app(running):
         yield running
-    await wiring.close()
 
 
 def test_every_function_starts_as_it_should_and_no_other_is_there(host: FunctionsHost) -> None:

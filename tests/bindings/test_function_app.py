@@ -6,7 +6,6 @@ import importlib
 import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
 from types import ModuleType
 from typing import Any
 from unittest.mock import Mock
@@ -21,7 +20,6 @@ from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_action, decode_metric, encode_metric
 from shared.settings import SettingsError
-from shared.wiring import autoscaling as wiring
 from tests.settings.test_settings import SINGLE
 
 ENVIRON = {**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true"}
@@ -32,15 +30,15 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 class App:
     """function_app, freshly imported, on memory twins."""
 
-    def __init__(self, module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, module: ModuleType) -> None:
         self.now = NOW
         self.store = MemoryStateStore(lambda: self.now)
         self.control = MemoryCapacityControl(lambda: self.now, {"plan-1": 2})
         source = ServiceBusSubscription("orders", "billing")
         self.reader = MemoryReader(lambda: self.now, {source: 500.0}, self.control)
         self.module = module
-        for name in ("store", "control", "reader"):
-            monkeypatch.setattr(wiring, name, cache(partial(getattr, self, name)))
+        scaling = module.app.scaling
+        scaling.store, scaling.control, scaling.reader = self.store, self.control, self.reader
 
     async def call(self, name: str, *bindings: Any) -> None:
         await getattr(self.module, name)(*bindings)
@@ -69,12 +67,12 @@ def message(body: str) -> Mock:
 async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     for key, value in ENVIRON.items():
         monkeypatch.setenv(key, value)
-    await wiring.close()
     sys.modules.pop("function_app", None)
-    yield App(importlib.import_module("function_app"), monkeypatch)
-    monkeypatch.undo()
+    module = importlib.import_module("function_app")
+    opened = module.app
+    yield App(module)
     sys.modules.pop("function_app", None)
-    await wiring.close()
+    await opened.close()
 
 
 async def test_metric_collector_puts_one_message_per_metric(app: App) -> None:
@@ -129,7 +127,6 @@ async def test_log_retention_deletes_what_is_too_old(app: App) -> None:
 async def test_wrong_settings_and_rules_stop_the_app_with_one_message(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await wiring.close()
     monkeypatch.setenv("WindowSeconds", "ten")
     monkeypatch.delenv("AzureWebJobsStorage")
     monkeypatch.setenv("ThresholdUp", "5")
@@ -157,7 +154,6 @@ async def test_wrong_settings_and_rules_stop_the_app_with_one_message(
 async def test_rules_that_declare_nothing_or_fail_are_named(
     app: App, monkeypatch: pytest.MonkeyPatch, rules: Any, said: str
 ) -> None:
-    await wiring.close()
     monkeypatch.setattr("scaling_rules.resources", rules)
     with pytest.raises(SettingsError) as raised:
         importlib.reload(app.module)
@@ -168,7 +164,6 @@ async def test_rules_that_declare_nothing_or_fail_are_named(
 async def test_a_setting_that_nobody_reads_is_logged_at_start(
     app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await wiring.close()
     monkeypatch.setenv("QueueAgeLmit", "3")
     importlib.reload(app.module)
     await app.call("metric_collector", Mock(spec=func.TimerRequest), Mock(spec=func.Out))

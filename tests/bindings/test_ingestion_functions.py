@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
-from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -36,10 +35,7 @@ from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 from shared.notifications.news import News
 from shared.settings import SettingsError
-from shared.wiring import autoscaling as wiring
-from shared.wiring import checks as wiring_checks
-from shared.wiring import ingestion as wiring_ingestion
-from shared.wiring import ingestion_state as state
+from shared.wiring.ingestion import IngestionParts
 from tests.builders import NOW, resource
 from tests.settings.test_settings import SINGLE
 
@@ -75,7 +71,6 @@ RESOURCE = resource(
 def imported(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> ModuleType:
     for key, value in environ.items():
         monkeypatch.setenv(key, value)
-    wiring_checks.checked.cache_clear()
     sys.modules.pop("function_app", None)
     return importlib.import_module("function_app")
 
@@ -85,7 +80,6 @@ class App:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("scaling_rules.resources", lambda _settings: [RESOURCE])
-        self.module = imported(monkeypatch, ENVIRON)
         self.now = NOW
         self.store = MemoryIngestionStore(lambda: self.now)
         self.breakers = Breakers(lambda: self.now)
@@ -93,17 +87,20 @@ class App:
         self.sent: list[str] = []
         self.told: list[News] = []
         self.down = False
-        twins = {
-            "hub": self.hub,
-            "sender": self,
-        }
-        for name, twin in twins.items():
-            monkeypatch.setattr(wiring_ingestion, name, cache(lambda twin=twin: twin))
-        monkeypatch.setattr(state, "store", cache(lambda: self.store))
-        retention = MemoryRetentionStore(self.store)
-        monkeypatch.setattr(state, "retention", cache(lambda: retention))
-        monkeypatch.setattr(wiring, "notifier", cache(lambda: self))
-        monkeypatch.setattr(state, "breaker_store", cache(lambda: self.breakers))
+        self.runs_in(imported(monkeypatch, ENVIRON))
+
+    def runs_in(self, module: ModuleType) -> None:
+        """Give the twins to the app of this module."""
+        self.module, parts = module, module.app.ingestion
+        parts.hub, parts.sender, parts.store = self.hub, self, self.store
+        parts.retention = MemoryRetentionStore(self.store)
+        parts.breaker_store = self.breakers
+        module.app.notifications.notifier = self
+
+    @property
+    def parts(self) -> IngestionParts:
+        found: IngestionParts = self.module.app.ingestion
+        return found
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
         if self.down:
@@ -185,10 +182,9 @@ def batch(*bodies: bytes, first: int = 0) -> list[func.EventHubEvent]:
 
 @pytest.fixture
 async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
-    await wiring.close()
-    yield App(monkeypatch)
-    monkeypatch.undo()
-    await wiring.close()
+    app = App(monkeypatch)
+    yield app
+    await app.module.app.close()
     sys.modules.pop("function_app", None)
 
 
@@ -219,6 +215,7 @@ async def test_the_official_worker_hands_a_batch_over(app: App) -> None:
     worker = Worker(APP_DIR)
     try:
         found = {each.name: each for each in await worker.load()}
+        app.runs_in(sys.modules["function_app"])
         assert set(found) >= NAMES
         retry = found["metric_ingest"].retry_options
         assert (retry.retry_strategy, retry.max_retry_count) == ("fixed_delay", -1)
@@ -248,16 +245,13 @@ async def test_the_official_worker_hands_a_batch_over(app: App) -> None:
 async def test_a_database_keeps_all_that_is_known_of_events_where_one_is_set(
     app: App, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr("scaling_rules.resources", lambda _settings: [RESOURCE])
     url = f"sqlite:///{tmp_path}/ingestion.db"
     app.module = imported(monkeypatch, {**ENVIRON, "IngestionDatabaseUrl": url})
-    monkeypatch.setattr(wiring_ingestion, "sender", cache(lambda: app))
-    monkeypatch.setattr(wiring_ingestion, "hub", cache(lambda: app.hub))
+    app.parts.sender, app.parts.hub = app, app.hub
     for _ in range(2):
         await app.deliver(*batch(own(5), b"nonsense"))
     assert len(app.sent) == 1
-    letters = await state.store().dead_letters(STREAM, None, 10)
+    letters = await app.parts.store.dead_letters(STREAM, None, 10)
     assert [stored.letter.sequence for stored in letters] == [1]
 
 
@@ -277,7 +271,7 @@ async def test_the_tail_timer_removes_what_was_kept_for_long_enough(app: App) ->
     app.hub.add(STREAM, Event(0, "@", NOW, own(5)))
     for days, left in ((0, 1), (89, 1), (90, 0)):
         app.now = NOW + timedelta(days=days)
-        wiring_ingestion.effect_retention().due = 0
+        app.parts.effect_retention.due = 0
         await app.module.ingest_tail(Mock(spec=func.TimerRequest))
         assert len(rows.effects) == left
 
@@ -286,7 +280,7 @@ async def test_the_functions_are_there_where_a_hub_is_set_and_only_then(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def names(module: ModuleType) -> set[str]:
-        return {function.get_function_name() for function in module.app.get_functions()}
+        return {function.get_function_name() for function in module.functions.get_functions()}
 
     assert names(app.module) >= NAMES
     monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
@@ -304,7 +298,7 @@ async def test_metrics_of_a_hub_that_is_not_set_stop_the_app(
 
 
 async def test_what_failed_is_listed_shown_put_in_again_once_and_purged_over_http(
-    app: App, monkeypatch: pytest.MonkeyPatch
+    app: App,
 ) -> None:
     async def ask(name: str, body: bytes = b"", sequence: str = "") -> tuple[int, Any]:
         route = {"partition": "3", "sequence": sequence}
@@ -325,7 +319,7 @@ async def test_what_failed_is_listed_shown_put_in_again_once_and_purged_over_htt
     async def mended(event: Event) -> Effect:
         return Effect(event.sequence, None, (OutboxMessage("id", own(9).decode()),))
 
-    monkeypatch.setattr(wiring_ingestion, "handler", lambda _stream: mended)
+    app.parts.handler_of = lambda _stream: mended
     assert (await ask("dead_letter_redrive", sequence="0"))[0] == 200
     assert (await ask("dead_letter_redrive", sequence="0"))[0] == 404
     assert [decode_metric(body).value.value for body in app.sent] == [7, 9]

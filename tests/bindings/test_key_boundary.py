@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -21,12 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
+from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR
 from local.functions_host.host import FunctionsHost
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.web.board import Board, Panel, RecentLog
-from shared.wiring import autoscaling as wiring
-from shared.wiring import web as wiring_dashboard
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW, resource
 
@@ -72,18 +70,18 @@ def board() -> Board:
 @pytest.fixture
 def environ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
-    monkeypatch.setattr(wiring_dashboard, "board", cache(board))
     for key, value in ENVIRON.items():
         monkeypatch.setenv(key, value)
 
 
 @pytest.fixture
 async def app(environ: None) -> AsyncIterator[ModuleType]:
-    await wiring.close()
     sys.modules.pop("function_app", None)
-    yield importlib.import_module("function_app")
+    module = importlib.import_module("function_app")
+    module.app.web.board = board()
+    yield module
     sys.modules.pop("function_app", None)
-    await wiring.close()
+    await module.app.close()
 
 
 def shown_by_others(function: str, text: str) -> list[str]:
@@ -149,12 +147,11 @@ class Host:
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Host]:
-    async with (
-        FunctionsHost(APP_DIR, settings=ENVIRON, listeners={}) as host,
-        aiohttp.ClientSession(headers={"x-functions-key": host.keys.host}) as http,
-    ):
-        yield Host(host, http)
-    await wiring.close()
+    host = FunctionsHost(APP_DIR, settings=ENVIRON, listeners={})
+    async with hosted_app(host) as app:
+        app.web.board = board()
+        async with aiohttp.ClientSession(headers={"x-functions-key": host.keys.host}) as http:
+            yield Host(host, http)
 
 
 def addresses(count: int) -> Iterator[str]:

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from functools import cache
 from types import ModuleType
 from typing import Any
 from unittest.mock import Mock
@@ -26,8 +25,7 @@ from shared.datasets.periods import Period
 from shared.datasets.processing import schedule_processing
 from shared.messaging.batch_sender import BatchSender
 from shared.settings import SettingsError
-from shared.wiring import autoscaling as wiring
-from shared.wiring import checks as wiring_checks
+from shared.wiring.app import App as Parts
 from tests.datasets.test_arrivals import CLOUD, NOW
 from tests.datasets.test_processing import GOOD_IN, GOOD_OUT
 from tests.settings.test_settings import SINGLE
@@ -46,7 +44,6 @@ async def no_sleep(_seconds: float) -> None: ...
 def imported(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> ModuleType:
     for key, value in environ.items():
         monkeypatch.setenv(key, value)
-    wiring_checks.checked.cache_clear()
     sys.modules.pop("function_app", None)
     return importlib.import_module("function_app")
 
@@ -55,21 +52,21 @@ class App:
     """function_app, freshly imported, on memory twins."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.module = imported(monkeypatch, ENVIRON)
         self.queue, self.recompute = MemoryQueue(), RecordingRecompute()
         self.facts = {"processing": GOOD_IN, "working": GOOD_OUT}
+        self.runs_in(imported(monkeypatch, ENVIRON))
+
+    def runs_in(self, module: ModuleType) -> None:
+        """Give the twins to the app of this module."""
+        self.module = module
         sender = BatchSender(MemoryLink(self.queue), no_sleep, lambda: "never used")
-        claims, reader = MemoryClaims(wiring.now), MemoryQueueReader(self.facts)
-        check = CheckOnce("processing", "working", wiring.periods(), reader)
-        twins = {
-            "processing_sender": sender,
-            "queue_check": check,
-            "claims": claims,
-            "recompute": self.recompute,
-        }
-        for name, twin in twins.items():
-            monkeypatch.setattr(wiring, name, cache(lambda twin=twin: twin))
-        monkeypatch.setattr(wiring, "now", lambda: NOW.replace(hour=0))
+        parts: Parts = module.app
+        parts.now = lambda: NOW.replace(hour=0)
+        reader = MemoryQueueReader(self.facts)
+        check = CheckOnce("processing", "working", parts.checked.periods, reader)
+        parts.data_sets.processing_sender, parts.data_sets.queue_check = sender, check
+        parts.data_sets.claims = MemoryClaims(parts.now)
+        parts.nightly.recompute = self.recompute
 
     async def arrive(self, event: object) -> None:
         message = Mock(spec=func.QueueMessage, id="m")
@@ -84,9 +81,9 @@ class App:
 
 @pytest.fixture
 async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
-    yield App(monkeypatch)
-    monkeypatch.undo()
-    await wiring.close()
+    app = App(monkeypatch)
+    yield app
+    await app.module.app.close()
     sys.modules.pop("function_app", None)
 
 
@@ -107,6 +104,7 @@ async def test_the_official_worker_hands_a_message_over(app: App) -> None:
     worker = Worker(APP_DIR)
     try:
         found = {each.name: each.function_id for each in await worker.load()}
+        app.runs_in(sys.modules["function_app"])
         assert set(found) >= FUNCTIONS
         body = schedule_processing("sales", Period(), NOW).body
         assert isinstance(body, bytes)
@@ -134,7 +132,7 @@ async def test_queues_that_do_not_keep_the_promise_stop_the_first_event(app: App
 
 
 def names(module: ModuleType) -> set[str]:
-    return {function.get_function_name() for function in module.app.get_functions()}
+    return {function.get_function_name() for function in module.functions.get_functions()}
 
 
 async def test_the_functions_are_there_where_periods_are_set_and_only_then(
@@ -154,9 +152,9 @@ def test_wrong_periods_stop_the_app(
 ) -> None:
     with pytest.raises(SettingsError, match=complaint):
         imported(monkeypatch, {**ENVIRON, "ProcessingPeriodHours": value})
-    wiring_checks.checked.cache_clear()
 
 
 def test_the_clock_of_the_app_is_aware() -> None:
-    assert wiring.now().tzinfo is UTC
-    assert isinstance(wiring.now(), datetime)
+    now = Parts().now()
+    assert now.tzinfo is UTC
+    assert isinstance(now, datetime)

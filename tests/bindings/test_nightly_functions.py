@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
 from typing import Any
 from unittest.mock import Mock
 
@@ -23,8 +22,6 @@ from shared.datasets.periods import Period
 from shared.datasets.processing import schedule_processing
 from shared.nightly.errors import NightFailed
 from shared.nightly.model import JobPhase, JobStatus, RunState
-from shared.wiring import autoscaling as wiring
-from shared.wiring import nightly as wiring_nightly
 from tests.bindings.test_messaging_functions import ENVIRON, imported, names
 
 SET = "insights-logs-appevents"
@@ -50,13 +47,13 @@ class App:
         self.submitter, self.notifier = MemorySubmitter(), MemoryNotifier()
         self.inputs = MemoryInputs({SET: {YESTERDAY: NIGHT - timedelta(hours=2)}})
         self.module = imported(monkeypatch, JOB)
-        for name in ("store", "submitter", "inputs"):
-            monkeypatch.setattr(wiring_nightly, name, cache(lambda name=name: getattr(self, name)))
-        claims = MemoryClaims(lambda: self.now)
-        monkeypatch.setattr(wiring, "claims", cache(lambda: claims))
-        monkeypatch.setattr(wiring, "processing_sender", cache(Mock))
-        monkeypatch.setattr(wiring, "notifier", cache(lambda: self.notifier))
-        monkeypatch.setattr(wiring, "now", lambda: self.now)
+        parts = self.module.app
+        parts.now = lambda: self.now
+        parts.nightly.store, parts.nightly.inputs = self.store, self.inputs
+        parts.nightly.submitter = self.submitter
+        parts.data_sets.claims = MemoryClaims(parts.now)
+        parts.data_sets.processing_sender = Mock()
+        parts.notifications.notifier = self.notifier
 
     async def night(self) -> None:
         await self.module.nightly_trends(Mock(spec=func.TimerRequest))
@@ -81,9 +78,9 @@ class App:
 
 @pytest.fixture
 async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
-    yield App(monkeypatch)
-    monkeypatch.undo()
-    await wiring.close()
+    app = App(monkeypatch)
+    yield app
+    await app.module.app.close()
     sys.modules.pop("function_app", None)
 
 

@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+import sys
 
 import pytest
 
 from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, text_datum
+from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.autoscaling.state import LogEntry
 from shared.ingestion.model import Effect, Event
-from shared.wiring import autoscaling as wiring
-from shared.wiring import ingestion as wiring_ingestion
 from tests.bindings.test_ingestion_functions import ENVIRON, STREAM, App, app, batch, own
-from tests.builders import resource
+from tests.builders import NOW, resource
 
 __all__ = ["app"]
 
 SECRET = "hunter2hunter2"
 
 
-async def test_a_dead_letter_does_not_keep_a_secret_of_the_handler(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_dead_letter_does_not_keep_a_secret_of_the_handler(app: App) -> None:
     async def handle(event: Event) -> Effect:
         raise ValueError(f"postgresql://app:{SECRET}@db.example refused it")
 
-    monkeypatch.setattr(wiring_ingestion, "handler", lambda _stream: handle)
+    app.parts.handler_of = lambda _stream: handle
     await app.deliver(*batch(own(5)))
     (letter,) = app.store.rows[STREAM].dead_letters.values()
     assert letter.error == "ValueError: postgresql://app:***@db.example refused it"
 
 
-async def test_the_breaker_does_not_keep_a_secret_of_the_handler(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_breaker_does_not_keep_a_secret_of_the_handler(app: App) -> None:
     async def handle(event: Event) -> Effect:
         raise ConnectionError(f"postgresql://app:{SECRET}@db.example does not answer")
 
-    monkeypatch.setattr(wiring_ingestion, "handler", lambda _stream: handle)
+    app.parts.handler_of = lambda _stream: handle
     with pytest.raises(Exception, match="does not answer"):
         await app.deliver(*batch(own(5)))
     told = await app.ask("breaker_status")
@@ -49,26 +44,24 @@ async def test_the_breaker_does_not_keep_a_secret_of_the_handler(
 async def test_the_host_prints_no_secret_of_an_error_or_of_what_led_to_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def store() -> Any:
-        try:
-            raise OSError(f"https://account.table.core.windows.net/?sig={SECRET}")
-        except OSError as error:
-            raise ValueError(f"Authorization: Bearer {SECRET}") from error
+    class Store(MemoryStateStore):
+        async def record(self, _entry: LogEntry) -> None:
+            try:
+                raise OSError(f"https://account.table.core.windows.net/?sig={SECRET}")
+            except OSError as error:
+                raise ValueError(f"Authorization: Bearer {SECRET}") from error
 
     monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
-    await wiring.close()
     for key, value in ENVIRON.items():
         monkeypatch.setenv(key, value)
     worker = Worker(APP_DIR)
     try:
         functions = {each.name: each.function_id for each in await worker.load()}
-        monkeypatch.setattr(wiring, "store", cache(store))
+        sys.modules["function_app"].app.scaling.store = Store(lambda: NOW)
         invocation = Invocation("message", text_datum("{}"))
         answer = await worker.call(functions["metrics_poison"], invocation)
     finally:
         worker.close()
-        monkeypatch.undo()
-        await wiring.close()
     assert "Bearer ***" not in answer.error, "all of a header is hidden"
     assert "ValueError" in answer.error
     assert "direct cause" in answer.traceback

@@ -17,6 +17,7 @@ from local.azure_apis.plans import P1V3, Plan
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.azurite import Azurite
 from local.demo import profile
+from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host.host import FunctionsHost
 from shared.adapters.tables.scaling_state import TableStateStore
@@ -27,7 +28,6 @@ from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.messages import decode_metric, encode_action, encode_metric
 from shared.autoscaling.state import EntryKind, LogEntry
 from shared.settings.connections import StorageConnection
-from shared.wiring import autoscaling as wiring
 
 NAMES = {
     "metric_collector",
@@ -74,9 +74,9 @@ async def host(arm: ArmStandIn, azurite: Azurite) -> AsyncIterator[FunctionsHost
             "MinimumSamples": "1",
             "InstanceRatePerMinute": "",  # not known: the thresholds decide, one step at a time
         }
-        async with FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json()) as host:
+        host = FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json())
+        async with hosted_app(host):
             yield host
-    await wiring.close()
 
 
 @pytest.fixture

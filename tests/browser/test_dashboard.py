@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -16,8 +17,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from local.demo.system import LocalSystem, local_system
 from shared.web import panels
-from shared.wiring import ingestion as wiring_ingestion
-from shared.wiring import web as wiring_dashboard
+from shared.wiring.app import App
 from tests.local.polling import until
 from tests.local.test_system import step_trace
 from tests.web.test_panels import days
@@ -203,9 +203,9 @@ async def test_the_link_to_all_series_carries_the_key_of_the_page(
     async def trends() -> list[dict[str, Any]]:
         return panels.trends(series)
 
-    board = wiring_dashboard.board()
-    shown = replace(board, panels={**board.panels, "trends": trends})
-    monkeypatch.setattr(wiring_dashboard, "board", lambda: shown)
+    app = running_app()
+    shown = replace(app.web.board, panels={**app.web.board.panels, "trends": trends})
+    monkeypatch.setattr(app.web, "board", shown)
     context = await browser.new_context()
     opened = await context.new_page()
     await opened.goto(system.page)
@@ -228,7 +228,7 @@ async def test_a_page_of_another_site_changes_nothing(
     async with another_site() as url:
         await foreign.goto(url)
         await foreign.evaluate(POST_WITHOUT_ASKING, f"{system.host.url}{path}")
-    seen = await wiring_ingestion.breaker_controller().breakers.load()
+    seen = await running_app().ingestion.breaker_controller.breakers.load()
     assert seen.breaker.reason != "evil"
     await context.close()
 
@@ -236,6 +236,11 @@ async def test_a_page_of_another_site_changes_nothing(
 POST_WITHOUT_ASKING = """url => fetch(url, {
     method: "POST", mode: "no-cors", body: '{"reason": "evil"}'
 })"""
+
+
+def running_app() -> App:
+    app: App = sys.modules["function_app"].app
+    return app
 
 
 @asynccontextmanager

@@ -19,10 +19,11 @@ from shared.cli import command
 from shared.cli.command import DONE, FAILED, INTERRUPTED, WRONG, Answer, Misused
 from shared.cli.main import app, main
 from shared.settings import SettingsError
+from shared.wiring.app import App
 
 
 def run(answer: Any, json: bool = True) -> int:
-    async def act() -> Answer:
+    async def act(_app: App) -> Answer:
         if isinstance(answer, BaseException):
             raise answer
         return answer, print

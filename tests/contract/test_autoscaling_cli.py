@@ -20,7 +20,7 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
-from shared.wiring import autoscaling as wiring
+from shared.wiring.app import App
 from tests.settings.test_settings import SINGLE
 
 Run = Callable[..., Coroutine[Any, Any, int]]
@@ -55,7 +55,6 @@ async def run(arm: ArmStandIn, azurite: Azurite, tmp_path: Path) -> AsyncIterato
         yield _run
     os.environ.clear()
     os.environ.update(kept)
-    await wiring.close()
 
 
 async def test_a_word_is_put_in_seen_and_taken_back(
@@ -82,11 +81,11 @@ async def test_what_would_be_decided_now_and_why(
     (preview,) = json.loads(capsys.readouterr().out)
     assert (preview["current"], preview["desired"]) == (2, 2)
     assert {reading["name"] for reading in preview["readings"]} > {CAPACITY_METRIC}
-    for metric in preview["readings"] * 2:
-        value = MetricValue(datetime.fromisoformat(metric["time"]), metric["value"])
-        sample = Metric("plan-1", metric["name"], value)
-        await scaling_logic.run(sample, wiring.resources(), wiring.store())
-    await wiring.close()
+    async with App() as app:
+        for metric in preview["readings"] * 2:
+            value = MetricValue(datetime.fromisoformat(metric["time"]), metric["value"])
+            sample = Metric("plan-1", metric["name"], value)
+            await scaling_logic.run(sample, app.resources, app.scaling.store)
     assert await run("decisions", "plan-1", "--why") == DONE
     assert "wants 2:" in capsys.readouterr().out
     assert await run("dry-run", "plan-1") == DONE

@@ -20,14 +20,15 @@ from local.amqp_broker import AmqpStandIn
 from local.amqp_broker.model.properties import HubProperties
 from local.azurite import Azurite
 from shared import settings
+from shared.autoscaling import HubMetric, Threshold
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.ingestion.decoding.decoding import decode
 from shared.ingestion.decoding.readings import Interests
 from shared.ingestion.events import process_batch
 from shared.ingestion.events.survey import Span
-from shared.wiring import autoscaling as wiring
-from shared.wiring import ingestion as wiring_ingestion
+from shared.wiring.app import App
+from tests.builders import resource
 from tests.settings.test_settings import SINGLE
 
 pytestmark = [
@@ -71,7 +72,6 @@ class Rig:
 async def rig(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(wiring_ingestion, "interests_of", lambda _resources: Interests())
     kept = dict(os.environ)
     with Azurite() as azurite:
         async with AmqpStandIn() as stand_in:
@@ -91,7 +91,6 @@ async def rig(
             yield Rig(file, stand_in, capsys)
     os.environ.clear()
     os.environ.update(kept)
-    await wiring.close()
 
 
 async def fail_all(stand_in: AmqpStandIn) -> None:
@@ -103,20 +102,20 @@ async def fail_all(stand_in: AmqpStandIn) -> None:
         for body in [*map(metric, range(GOOD)), BINARY]:
             batch.add(EventData(body))
         await producer.send_batch(batch)
-    line = wiring_ingestion.pipeline("0")
-    back = await line.consumer.hub.read_back(line.consumer.stream, Span(0, GOOD))
-    await process_batch.run(back.events, line.consumer)
-    await wiring.close()
+    async with App() as app:
+        line = app.ingestion.pipeline("0")
+        back = await line.consumer.hub.read_back(line.consumer.stream, Span(0, GOOD))
+        await process_batch.run(back.events, line.consumer)
 
 
 def mend(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody declares the metric."""
-    wanted = Interests(frozenset({("shop", "load")}))
-    monkeypatch.setattr(wiring_ingestion, "interests_of", lambda _resources: wanted)
+    shop = resource("shop", metrics={"load": HubMetric()}, policy=Threshold("load", 100, 10))
+    monkeypatch.setattr("scaling_rules.resources", lambda _settings: [shop])
 
 
 async def sent_ids() -> list[str]:
-    connection = wiring.settings().storage("AzureWebJobsStorage")
+    connection = App().storage
     queue = QueueClient.from_connection_string(connection.connection_string, "metrics")
     async with queue:
         messages = [message async for message in queue.receive_messages(max_messages=32)]
@@ -210,7 +209,6 @@ async def test_what_makes_no_sense_is_said_before_anything_is_done(
         monkeypatch.delenv(key)
     file.write_text(json.dumps({"Values": values}), encoding="utf-8")
     assert await asyncio.to_thread(main, ["--settings", str(file), *arguments]) == WRONG
-    await wiring.close()
 
 
 async def test_one_value_is_sent_as_an_event_that_the_app_understands(
@@ -221,8 +219,8 @@ async def test_one_value_is_sent_as_an_event_that_the_app_understands(
     said = rig.capsys.readouterr()
     assert code == DONE
     assert "this will be a dead letter: scaling_rules.py declares no metric 'load'" in said.err
-    await wiring.close()
-    reader, stream = wiring_ingestion.hub(), wiring_ingestion.stream("0")
+    ingestion = App().ingestion
+    reader, stream = ingestion.hub, ingestion.stream("0")
     last = (await reader.state(stream)).last_enqueued
     (event,) = (await reader.read_back(stream, Span(last, last))).events
     assert event.body.decode() == json.loads(said.out)["event"]

@@ -15,7 +15,6 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,10 +38,9 @@ from shared.ingestion.errors import IngestionError
 from shared.ingestion.events.handling import Handling
 from shared.ingestion.model import Effect, Event, Stream
 from shared.settings import SettingsError
-from shared.wiring import autoscaling as wiring
 from shared.wiring import checks as wiring_checks
-from shared.wiring import ingestion as wiring_ingestion
-from shared.wiring import ingestion_state as state
+from shared.wiring.app import App as Parts
+from shared.wiring.ingestion import IngestionParts
 from tests.bindings.test_ingestion_functions import ENVIRON, batch, imported
 from tests.builders import resource
 from tests.contract.test_device_totals import exact, read_totals, readings
@@ -81,11 +79,11 @@ class App:
         environ |= {"IngestionHandler": NAME, "BreakerFailures": "0", "EffectsKeptDays": "0"}
         self.module: ModuleType = imported(monkeypatch, {**ENVIRON, **environ})
         self.hub = MemoryHubReader(ids=("3",))
-        monkeypatch.setattr(wiring_ingestion, "hub", cache(lambda: self.hub))
+        self.parts.hub = self.hub
         self.events = readings(300)
         self.hub.add(self.stream, *self.events)
         self.random, self.struck, self.active = random.Random(seed), Counter[str](), False
-        dialect = state.database().engine.dialect
+        dialect = self.parts.database.engine.dialect
         commit = dialect.do_commit
 
         def do_commit(connection: Any) -> None:
@@ -95,6 +93,11 @@ class App:
             self.strike("lost reply", OperationalError("COMMIT", None, ConnectionError("lost")))
 
         dialect.do_commit = do_commit  # type: ignore[method-assign, assignment]
+
+    @property
+    def parts(self) -> IngestionParts:
+        found: IngestionParts = self.module.app.ingestion
+        return found
 
     @property
     def stream(self) -> Stream:
@@ -110,18 +113,16 @@ class App:
         await self.module.metric_ingest(batch(*bodies, first=first))
 
     async def checkpoint(self) -> int:
-        found = (await state.store().load(self.stream)).checkpoint
+        found = (await self.parts.store.load(self.stream)).checkpoint
         return found.sequence if found else -1
 
 
 @pytest.fixture
 async def app(monkeypatch: pytest.MonkeyPatch, url: str) -> AsyncIterator[App]:
-    await wiring.close()
     app = App(monkeypatch, url)
-    await state.database().write(lambda c: c.execute(delete(totals)))
+    await app.parts.database.write(lambda c: c.execute(delete(totals)))
     yield app
-    monkeypatch.undo()
-    await wiring.close()
+    await app.module.app.close()
     sys.modules.pop("function_app", None)
 
 
@@ -135,60 +136,52 @@ async def test_by_the_trigger_totals_and_checkpoint_are_committed_together_or_no
             await app.deliver(position, position + 20)
         app.active = False
         accounted_for = app.events[: await app.checkpoint() + 1]
-        assert await read_totals(state.database()) == exact(accounted_for)
+        assert await read_totals(app.parts.database) == exact(accounted_for)
         if app.random.random() < 0.5:  # another process, which remembers nothing
-            wiring_ingestion.pipeline.cache_clear()
+            app.parts.pipelines.clear()
         position = min(max(position + app.random.randint(-10, 30), 0), 280)
     assert set(app.struck) == {"death before the commit", "death after the commit", "lost reply"}
     await app.deliver(280, 300)  # what was skipped is read back
     assert await app.checkpoint() == 299
-    assert await read_totals(state.database()) == exact(app.events)
+    assert await read_totals(app.parts.database) == exact(app.events)
 
 
-async def test_what_its_tables_refuse_holds_the_partition_and_leaves_nothing(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_its_tables_refuse_holds_the_partition_and_leaves_nothing(app: App) -> None:
     def refuse(connection: Any, stream: Stream, effects: Any) -> None:
         add_totals(connection, stream, effects)
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("examples.device_totals.handling", Handling(lambda _s: handle, refuse, own))
-    state.handling.cache_clear()
-    state.store.cache_clear()
+    app.parts.handling = Handling(lambda _s: handle, refuse, own)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             await app.deliver(0, 20)
     assert await app.checkpoint() == -1
-    assert await read_totals(state.database()) == {}
+    assert await read_totals(app.parts.database) == {}
 
 
 async def test_a_dead_letter_put_in_again_by_the_trigger_counts_once(app: App) -> None:
     app.events[1] = app.events[1].__class__(1, "1", app.events[1].enqueued_at, b"not json")
     await app.deliver(0, 3)
-    assert await read_totals(state.database()) == exact([app.events[0], app.events[2]])
+    assert await read_totals(app.parts.database) == exact([app.events[0], app.events[2]])
     app.hub.events[app.stream].clear()
-    (stored,) = await state.store().dead_letters(app.stream, None, 9)
-    outcome = await wiring_ingestion.redriver().run([stored])
+    (stored,) = await app.parts.store.dead_letters(app.stream, None, 9)
+    outcome = await app.parts.redriver.run([stored])
     assert "JSONDecodeError" in outcome.failed[0][1], "by the user's own handler"
     effect = await handle(readings(2)[1])
-    await state.store().redrive(stored, effect)
+    await app.parts.store.redrive(stored, effect)
     with pytest.raises(IngestionError):
-        await state.store().redrive(stored, effect)
-    assert (await read_totals(state.database()))["d-1"] == (1, 1)
+        await app.parts.store.redrive(stored, effect)
+    assert (await read_totals(app.parts.database))["d-1"] == (1, 1)
 
 
-async def test_a_dead_letter_that_fails_again_tells_no_secret(
-    app: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_dead_letter_that_fails_again_tells_no_secret(app: App) -> None:
     async def handle(_event: Event) -> Effect:
         raise ValueError("https://api.example.com/?sig=c2VjcmV0LW9mLW1pbmU%3D refused")
 
-    monkeypatch.setattr("examples.device_totals.handling", Handling(lambda _stream: handle))
-    state.handling.cache_clear()
-    state.store.cache_clear()
+    app.parts.handling = Handling(lambda _stream: handle)
     await app.deliver(0, 1)
-    (stored,) = await state.store().dead_letters(app.stream, None, 9)
-    outcome = await wiring_ingestion.redriver().run([stored])
+    (stored,) = await app.parts.store.dead_letters(app.stream, None, 9)
+    outcome = await app.parts.redriver.run([stored])
     for told in (stored.letter.error, outcome.failed[0][1]):
         assert told == "ValueError: https://api.example.com/?sig=*** refused"
 
@@ -319,18 +312,14 @@ HERE = __name__
     ],
 )
 def test_a_handler_that_cannot_be_used_stops_the_app_at_start(
-    name: str, database: str, said: str, monkeypatch: pytest.MonkeyPatch
+    name: str, database: str, said: str
 ) -> None:
     environ = {**ENVIRON, "IngestionHandler": name, "IngestionDatabaseUrl": database}
-    for key, value in environ.items():
-        monkeypatch.setenv(key, value)
-    wiring_checks.checked.cache_clear()
     with pytest.raises(SettingsError) as refused:
-        wiring.settings()
+        _ = Parts(environ).settings
     (problem,) = [each for each in refused.value.problems if "IngestionHandler" in each]
     assert problem.startswith(f"IngestionHandler = {name!r}: ")
     assert said in problem
-    wiring_checks.checked.cache_clear()
 
 
 def test_a_handler_without_tables_needs_no_database(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,7 @@ from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.events.ports import Handler
 from shared.ingestion.model import Effect, Event, Stream
 from shared.ingestion.ownership.serve import serve
-from shared.wiring import autoscaling as wiring
-from shared.wiring import checks as wiring_checks
-from shared.wiring import ingestion_state as state
+from shared.wiring.app import App
 from shared.wiring.runner import Runner
 from tests.local.polling import POLL_SECONDS, until
 from tests.settings.test_settings import SINGLE
@@ -46,12 +44,13 @@ def handler_of(_stream: Stream) -> Handler:
 
 @dataclass
 class Fleet:
+    app: App
     stand_in: AmqpStandIn
     sent: int = 0
     running: list[tuple[Runner, asyncio.Event, asyncio.Task[None]]] = field(default_factory=list)
 
     def start(self) -> Runner:
-        runner, stopping = Runner(), asyncio.Event()
+        runner, stopping = Runner(self.app), asyncio.Event()
         task = asyncio.create_task(serve(runner.processor, stopping, 0.2))
         self.running.append((runner, stopping, task))
         return runner
@@ -76,11 +75,15 @@ class Fleet:
 
     async def values(self) -> list[str]:
         query = select(effects.c.value).order_by(effects.c.partition_id, effects.c.sequence)
-        return list(await state.database().read(lambda c: c.execute(query).scalars().all()))
+        return list(
+            await self.app.ingestion.database.read(lambda c: c.execute(query).scalars().all())
+        )
 
     async def epochs(self) -> dict[str, int]:
         """Of each partition's owner."""
-        return {row.partition_id: row.epoch for row in (await state.owners().owners()).rows}
+        return {
+            row.partition_id: row.epoch for row in (await self.app.ingestion.owners.owners()).rows
+        }
 
     async def all_accounted_for(self) -> None:
         wanted = [f"{p}.{n}" for p in range(PARTITIONS) for n in range(self.sent)]
@@ -90,7 +93,7 @@ class Fleet:
 
 
 @pytest.fixture
-async def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
+async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
     async with AmqpStandIn() as stand_in:
         groups = HubProperties(partition_count=PARTITIONS, consumer_groups=("$Default", "readback"))
         stand_in.broker.declare_hub("metrics", groups)
@@ -102,14 +105,11 @@ async def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
             "IngestionDatabaseUrl": f"sqlite:///{tmp_path}/ingestion.db",
             "IngestionHandler": f"{__name__}:handler_of",
         }
-        for name, value in environ.items():
-            monkeypatch.setenv(name, value)
-        wiring_checks.checked.cache_clear()
-        fleet = Fleet(stand_in)
-        yield fleet
-        while fleet.running:
-            await fleet.stop()
-    await wiring.close()
+        async with App(environ) as app:
+            fleet = Fleet(app, stand_in)
+            yield fleet
+            while fleet.running:
+                await fleet.stop()
 
 
 async def test_processors_share_a_hub_and_a_breaker_by_a_database_alone(
@@ -127,7 +127,7 @@ async def test_processors_share_a_hub_and_a_breaker_by_a_database_alone(
     newer = {partition for partition, epoch in after.items() if epoch > before[partition]}
     assert newer == {changes_hands}, "what changed hands has a new epoch"
 
-    breakers = state.breaker_store()
+    breakers = fleet.app.ingestion.breaker_store
     isolated = await breakers.replace(await breakers.load(), Breaker(BreakerMode.ISOLATED, epoch=1))
     await fleet.send()
     await until(lambda: "is held, the breaker is" in caplog.text, SECONDS_MAX)

@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.eventhub import EventData
@@ -25,11 +26,7 @@ from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Event
-from shared.wiring import autoscaling as wiring
-from shared.wiring import checks as wiring_checks
-from shared.wiring import ingestion as wiring_ingestion
-from shared.wiring import ingestion_state as state
-from shared.wiring import runner as wiring_runner
+from shared.wiring.app import App
 from shared.wiring.runner import Runner
 from tests.contract import test_ingestion_runner
 from tests.contract.test_ingestion_runner import NO_STORAGE
@@ -43,9 +40,30 @@ pytestmark = [
 SECONDS_MAX = 40.0
 
 
-@pytest.fixture
-async def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AmqpStandIn]:
+@dataclass
+class World:
     """A hub of one partition, and the settings of an app that reads it."""
+
+    stand_in: AmqpStandIn
+    environ: dict[str, str]
+
+    @asynccontextmanager
+    async def running(self, tail_seconds: float = 60, **parts: Any) -> AsyncIterator[App]:
+        """A runner, with these parts in place of its own."""
+        async with App(self.environ) as app:
+            for name, part in parts.items():
+                setattr(app.ingestion, name, part)
+            stopping = asyncio.Event()
+            task = asyncio.create_task(Runner(app, tail_seconds).run(stopping))
+            try:
+                yield app
+            finally:
+                stopping.set()
+                await task
+
+
+@pytest.fixture
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     async with AmqpStandIn() as stand_in:
         groups = HubProperties(partition_count=1, consumer_groups=("$Default", "readback"))
         stand_in.broker.declare_hub("metrics", groups)
@@ -60,23 +78,8 @@ async def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
             "OwnershipRenewSeconds": "2",
             "OwnershipExpireSeconds": "6",
         }
-        for name, value in environ.items():
-            monkeypatch.setenv(name, value)
         monkeypatch.setattr(tail, "IDLE", timedelta(seconds=0.5))
-        wiring_checks.checked.cache_clear()
-        yield stand_in
-    await wiring.close()
-
-
-@asynccontextmanager
-async def running(tail_seconds: float = 60) -> AsyncIterator[Runner]:
-    runner, stopping = Runner(tail_seconds), asyncio.Event()
-    task = asyncio.create_task(runner.run(stopping))
-    try:
-        yield runner
-    finally:
-        stopping.set()
-        await task
+        yield World(stand_in, environ)
 
 
 async def send(stand_in: AmqpStandIn, body: str) -> None:
@@ -87,24 +90,24 @@ async def send(stand_in: AmqpStandIn, body: str) -> None:
         await producer.send_event(EventData(body))
 
 
-async def taken_in(*bodies: str) -> None:
+async def taken_in(app: App, *bodies: str) -> None:
     query = select(effects.c.value).order_by(effects.c.sequence)
     async with asyncio.timeout(SECONDS_MAX):
         while True:
-            values = await state.database().read(lambda c: c.execute(query).scalars().all())
+            values = await app.ingestion.database.read(lambda c: c.execute(query).scalars().all())
             if list(values) == list(bodies):
                 return
             await asyncio.sleep(POLL_SECONDS)
 
 
 async def test_a_mistyped_consumer_group_is_logged_and_its_partitions_are_given_up(
-    stand_in: AmqpStandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setenv("EventHubConsumerGroup", "mistyped")
-    impatient = partial(EventHubReceiver, silent_seconds_max=2)
-    monkeypatch.setattr(wiring_runner, "EventHubReceiver", impatient)
-    async with running():
+    world.environ["EventHubConsumerGroup"] = "mistyped"
+    connection = App(world.environ).ingestion.connection
+    impatient = EventHubReceiver(connection, "mistyped", silent_seconds_max=2)
+    async with world.running(receiver=impatient):
         given_up = "[partition_given_up] 0 under epoch 1: HubSilent"
         await until(lambda: given_up in caplog.text, SECONDS_MAX)
         assert "consumer group 'mistyped' of hub 'metrics'" in caplog.text
@@ -113,9 +116,6 @@ async def test_a_mistyped_consumer_group_is_logged_and_its_partitions_are_given_
 
 class DeafReceiver:
     """Is attached and hears nothing."""
-
-    def __init__(self, *_arguments: object) -> None:
-        pass
 
     async def receive(
         self,
@@ -128,15 +128,14 @@ class DeafReceiver:
 
 
 async def test_what_the_receiver_does_not_deliver_is_found_by_the_tail_watch(
-    stand_in: AmqpStandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running():
-        await send(stand_in, "first")
-        await taken_in("first")
-    monkeypatch.setattr(wiring_runner, "EventHubReceiver", DeafReceiver)
-    async with running(tail_seconds=0.5):
-        await send(stand_in, "second")
-        await taken_in("first", "second")
+    async with world.running() as app:
+        await send(world.stand_in, "first")
+        await taken_in(app, "first")
+    async with world.running(tail_seconds=0.5, receiver=DeafReceiver()) as app:
+        await send(world.stand_in, "second")
+        await taken_in(app, "first", "second")
     assert "[tail_found] metrics/0: nothing delivered after 0" in caplog.text
 
 
@@ -155,15 +154,13 @@ class FailsAtFirst(TailWatch):
 
 
 async def test_the_tail_watch_goes_on_after_a_failure(
-    stand_in: AmqpStandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running():
-        await send(stand_in, "first")
-        await taken_in("first")
+    async with world.running() as app:
+        await send(world.stand_in, "first")
+        await taken_in(app, "first")
     watch = FailsAtFirst(side_by_side(1))
-    monkeypatch.setattr(wiring_ingestion, "tail_watch", cache(lambda: watch))
-    monkeypatch.setattr(wiring_runner, "EventHubReceiver", DeafReceiver)
-    async with running(tail_seconds=0.5):
-        await send(stand_in, "second")
-        await taken_in("first", "second")
+    async with world.running(0.5, tail_watch=watch, receiver=DeafReceiver()) as app:
+        await send(world.stand_in, "second")
+        await taken_in(app, "first", "second")
     assert "[tails_failed] ExceptionGroup: tails (1 sub-exception)" in caplog.text

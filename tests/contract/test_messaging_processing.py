@@ -17,7 +17,6 @@ from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.demo.processing_queues import declare_processing_queues
 from shared.adapters.memory.claims import MemoryClaims, RecordingRecompute
 from shared.adapters.service_bus.administration import ServiceBusQueueReader
-from shared.adapters.service_bus.sender import batch_sender
 from shared.datasets.arrivals import BlobArrived
 from shared.datasets.entities import QueueDescription
 from shared.datasets.flows import check_queues, process_dataset, telemetry_arrived
@@ -25,6 +24,7 @@ from shared.datasets.periods import Period
 from shared.datasets.processing import decode_work
 from shared.messaging.errors import LinkFailed
 from shared.settings.connections import ServiceBusConnection
+from shared.wiring.batch_sender import batch_sender
 
 DAILY = Period()
 WINDOW = DAILY.memory + timedelta(hours=12)

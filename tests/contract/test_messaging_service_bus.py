@@ -19,13 +19,13 @@ from local.amqp_broker.model.properties import QueueProperties
 from shared.adapters.service_bus.encoder import encode_all
 from shared.adapters.service_bus.filling import fill_by_add_message, fill_directly, filling_for
 from shared.adapters.service_bus.link import ServiceBusLink
-from shared.adapters.service_bus.sender import batch_sender
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import LinkFailed, MessagesTooLarge, SendingStopped
 from shared.messaging.model import BatchLimits, Message, Order, Result
 from shared.messaging.send_state import RetryBudget
 from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.settings.connections import ServiceBusConnection
+from shared.wiring.batch_sender import batch_sender
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 
 pytestmark = LEAVES_SOCKETS_OPEN

@@ -7,7 +7,7 @@ import base64
 import logging
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +24,6 @@ from shared.adapters.event_hubs.hub import EventHubReader
 from shared.adapters.queues.backlog import StorageQueueReader
 from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.adapters.service_bus.administration import ServiceBusQueueReader, ServiceBusReader
-from shared.adapters.service_bus.sender import batch_sender
 from shared.adapters.spark.batches import BatchSubmitter
 from shared.adapters.spark.inputs import StoredInputs
 from shared.adapters.spark.livy import LivyClient
@@ -46,6 +45,7 @@ from shared.nightly.model import Job
 from shared.notifications.news import News, NewsKind
 from shared.notifications.selection import Notification, NotificationRecord
 from shared.settings import SETTINGS
+from shared.wiring.batch_sender import batch_sender
 from tests.builders import NOW, plan
 
 PLANTED = "hunter2hunter2hunter2hunter2hunter2hunter2+/"
@@ -155,8 +155,11 @@ async def look(loaded: settings.Settings) -> None:
 
 
 async def read_trends(loaded: settings.Settings) -> None:
-    async with aclosing(TableTrends(loaded.storage("AzureWebJobsStorage"))) as trends:
+    trends = TableTrends(loaded.storage("AzureWebJobsStorage"))
+    try:
         await trends.since(NOW.date())
+    finally:
+        await trends.close()
 
 
 async def scale(loaded: settings.Settings) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from datetime import date, timedelta
 
 import pytest
@@ -31,9 +30,10 @@ async def test_days_of_a_verdict_are_read_and_a_broken_row_hides_no_other(
         await table.put(trend_row(trend), None)
     await table.put({"PartitionKey": "0", "RowKey": DAYS[-1], "verdict": "events lost"}, None)
     await table.close()
-    async with aclosing(TableTrends(connection)) as trends:
-        found = await trends.since(date(2026, 2, 28))
-        lost = await trends.since(date(2026, 2, 28), LOST)
+    trends = TableTrends(connection)
+    found = await trends.since(date(2026, 2, 28))
+    lost = await trends.since(date(2026, 2, 28), LOST)
+    await trends.close()
     found = [trend for trend in found if trend in written]  # the emulator is shared
     assert sorted(found, key=str) == sorted(written[3:], key=str)
     assert {trend.verdict for trend in lost} == LOST
@@ -55,8 +55,9 @@ async def test_more_days_than_a_page_of_the_service_has_are_all_read_and_a_cut_i
         operations: list[Operation] = [("create", row) for row in rows[start : start + 100]]
         await table.submit(operations)
     await table.close()
-    async with aclosing(TableTrends(connection)) as trends:
-        assert [trend.date for trend in await trends.since(day)] == days
-        assert "[trends_cut]" not in caplog.text
-        assert len(await trends.since(day, rows_max=1050)) == 1050
+    trends = TableTrends(connection)
+    assert [trend.date for trend in await trends.since(day)] == days
+    assert "[trends_cut]" not in caplog.text
+    assert len(await trends.since(day, rows_max=1050)) == 1050
+    await trends.close()
     assert "[trends_cut]" in caplog.text

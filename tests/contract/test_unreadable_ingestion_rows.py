@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -210,8 +209,9 @@ async def test_a_trend_that_cannot_be_read_is_shown_as_such_beside_the_others(
     bad = {**trend_row(replace(good, event=f"bad-{name}")), **broken}
     for row in (trend_row(good), bad):
         await overwrite(storage, "Trends", row)
-    async with aclosing(TableTrends(storage)) as trends:
-        found = [t for t in await trends.since(date(2032, 1, 1)) if name in t.event]
+    trends = TableTrends(storage)
+    found = [t for t in await trends.since(date(2032, 1, 1)) if name in t.event]
+    await trends.close()
     shown = panels.trends(found)
     by_verdict = {series["verdict"]: series for series in shown}
     assert len(by_verdict["normal"]["days"]) == 1

@@ -23,7 +23,7 @@ from shared.autoscaling.state import EntryKind
 from shared.ingestion.decoding.decoding import decode
 from shared.notifications.news import NewsKind
 from shared.settings import SECTIONS, SETTINGS
-from shared.wiring import ingestion as wiring_ingestion
+from shared.wiring.ingestion import interests_of
 from tests.builders import NOW, resource, state
 
 ROOT = Path(__file__).parents[2]
@@ -152,7 +152,7 @@ def test_the_metrics_of_an_event_hub_of_the_readme_are_valid() -> None:
     pushed = resource("workers", metrics=names["METRICS"])
     assert problems([pushed]) == []
     (example,) = re.findall(r"```json\n(.*?)```", README, re.DOTALL)
-    interests = wiring_ingestion.interests_of([pushed])
+    interests = interests_of([pushed])
     (reading,) = decode(example.encode(), interests).readings
     assert (reading.name, reading.value) == ("jobs", 42)
 

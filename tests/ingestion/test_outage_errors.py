@@ -61,12 +61,8 @@ def test_the_app_does_not_start_with_a_class_that_is_not_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OutageErrors", "no_such.Thing")
-    wiring_checks.checked.cache_clear()
-    try:
-        with pytest.raises(SettingsError, match=r"OutageErrors = 'no_such\.Thing'"):
-            wiring_checks.checked()
-    finally:
-        wiring_checks.checked.cache_clear()
+    with pytest.raises(SettingsError, match=r"OutageErrors = 'no_such\.Thing'"):
+        wiring_checks.check()
 
 
 async def test_a_named_error_is_tried_again_and_then_holds_the_partition() -> None:

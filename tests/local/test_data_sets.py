@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from azure.storage.queue.aio import QueueClient
 
 from local.amqp_broker import VirtualClock
 from local.amqp_broker.administration import service_bus
 from local.azurite import Azurite
+from local.demo.hosted_app import hosted_app
 from local.demo.processing_queues import declare_processing_queues
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host import Counts, FunctionsHost
@@ -20,7 +19,6 @@ from shared.adapters.tables.claims import TableClaims
 from shared.datasets.periods import Period
 from shared.datasets.processing import decode_work, schedule_processing
 from shared.settings.connections import StorageConnection
-from shared.wiring import autoscaling as wiring
 from tests.local.polling import until
 from tests.settings.test_settings import SINGLE
 
@@ -55,13 +53,6 @@ def succeeded(host: FunctionsHost, function: str) -> int:
     return counts.invocations - counts.failures
 
 
-@pytest.fixture
-async def closed_wiring() -> AsyncIterator[None]:
-    yield
-    await wiring.close()
-
-
-@pytest.mark.usefixtures("closed_wiring")
 async def test_ten_blobs_of_a_day_are_processed_once_after_the_day(
     azurite: Azurite,
 ) -> None:
@@ -79,7 +70,7 @@ async def test_ten_blobs_of_a_day_are_processed_once_after_the_day(
         }
         host = FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json())
         async with (
-            host,
+            hosted_app(host),
             QueueClient.from_connection_string(azurite.connection_string, QUEUE) as queue,
         ):
             await queue.create_queue()

@@ -30,6 +30,7 @@ from local.amqp_broker.administration import ServiceBusStandIn, service_bus
 from local.amqp_broker.model.properties import HubProperties, QueueProperties
 from local.azurite import Azurite
 from local.demo import profile
+from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, declare_entities
 from local.functions_host import Counts, FunctionsHost, HostOptions
 from local.functions_host.event_hub_checkpoints import CONTAINER
@@ -37,7 +38,6 @@ from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.datasets.periods import Period
 from shared.datasets.processing import schedule_processing
 from shared.settings.connections import StorageConnection
-from shared.wiring import autoscaling as wiring
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
 from tests.local.polling import POLL_SECONDS, until
 
@@ -375,7 +375,8 @@ async def test_the_apps_own_processing_runs_once_for_a_message_that_was_sent_twi
         due = schedule_processing("sales", Period(), datetime(2026, 3, 1, tzinfo=UTC))
         assert isinstance(due.body, bytes)
         one = ServiceBusMessage(due.body, message_id=due.message_id, session_id=due.session_id)
-        async with FunctionsHost(APP_DIR, settings=settings) as host:
+        host = FunctionsHost(APP_DIR, settings=settings)
+        async with hosted_app(host):
             client = ServiceBusClient.from_connection_string(bus.connection_string)
             async with client, client.get_queue_sender(profile.PROCESSING_QUEUE) as sender:
                 await sender.send_messages([one, one])
@@ -383,6 +384,5 @@ async def test_the_apps_own_processing_runs_once_for_a_message_that_was_sent_twi
             broker = bus.amqp.broker
             working = broker.namespace.store(profile.WORKING_QUEUE)
             await until(lambda: len(working) == 0, SECONDS_MAX)
-        await wiring.close()
     assert host.counts["process_dataset"] == Counts(invocations=1, failures=0)
     forget_open_sockets()

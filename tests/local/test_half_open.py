@@ -18,12 +18,12 @@ from local.functions_host import Counts, FunctionsHost, service_bus_listener
 from shared.adapters.azure import transport
 from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.service_bus.link import ServiceBusLink
-from shared.adapters.service_bus.sender import batch_sender
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.errors import LinkFailed, SendingStopped
 from shared.messaging.model import Message, Result
 from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import ServiceBusConnection
+from shared.wiring.batch_sender import batch_sender
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
 from tests.local.half_open import HalfOpenProxy
 from tests.local.polling import until

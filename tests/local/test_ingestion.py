@@ -26,6 +26,7 @@ from local.amqp_broker import AmqpStandIn
 from local.amqp_broker.model.properties import HubProperties
 from local.azurite import Azurite
 from local.demo import profile
+from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host.functions import EVENT_HUB_TRIGGER, Function
 from local.functions_host.host import FunctionsHost
@@ -43,8 +44,7 @@ from shared.ingestion.events import tail
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import Event, Stream
 from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
-from shared.wiring import autoscaling as wiring
-from shared.wiring import ingestion as wiring_ingestion
+from shared.wiring.app import App
 from tests.builders import resource
 from tests.settings.test_settings import SINGLE
 
@@ -103,6 +103,7 @@ class Delivery:
 
 @dataclass
 class World:
+    app: App
     host: FunctionsHost
     hub: AmqpStandIn
     connection: EventHubConnection
@@ -167,12 +168,11 @@ async def world(
         host = FunctionsHost(
             APP_DIR, settings=settings, config=shrunk_host_json(), listeners=listeners
         )
-        async with host:
+        async with hosted_app(host) as app:
             stream = Stream(connection.namespace, HUB, "$Default", "0")
-            yield World(host, hub, connection, store, state, stream)
+            yield World(app, host, hub, connection, store, state, stream)
     await store.close()
     await state.close()
-    await wiring.close()
 
 
 def own(value: float, seconds_ago: float) -> bytes:
@@ -254,8 +254,9 @@ async def test_a_person_stops_the_line_and_lets_it_go_again_over_http(world: Wor
         _, found = await ask("GET", "/status")
         assert json.loads(found)["backlog"] == [{"partition_id": "0", "events": 1, "remark": ""}]
         assert (await ask("GET"))[0] == 401
-        opened = (await wiring_ingestion.breaker_controller().breakers.load()).breaker
-        token = wiring_ingestion.breaker_controller().link_of(opened).partition("?token=")[2]
+        controller = world.app.ingestion.breaker_controller
+        opened = (await controller.breakers.load()).breaker
+        token = controller.link_of(opened).partition("?token=")[2]
         status, page = await ask("GET", params={"token": token})
         assert status == 200
         assert "deploying" in page

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from typing import Any
-
-import pytest
 
 from local.amqp_broker import VirtualClock
 from local.amqp_broker.administration import ServiceBusStandIn, service_bus
 from local.amqp_broker.clock import Clock, utc_now
 from local.amqp_broker.model.entities import Counts as Messages
 from local.azurite import Azurite
+from local.demo.hosted_app import hosted_app
 from local.demo.processing_queues import declare_processing_queues
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host import Counts, FunctionsHost
 from shared.adapters.memory.claims import MemoryClaims
-from shared.adapters.service_bus.sender import batch_sender
 from shared.adapters.tables.claims import TableClaims
 from shared.datasets.flows.process_dataset import LEASE
 from shared.datasets.ports import ClaimStore
 from shared.datasets.processing import DatasetWork, processing_message
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.model import Message
+from shared.messaging.ports import MessageSender
 from shared.settings.connections import ServiceBusConnection, StorageConnection
-from shared.wiring import autoscaling as wiring
+from shared.wiring.app import App
+from shared.wiring.batch_sender import batch_sender
 from tests.local.polling import until
 from tests.local.test_data_sets import WITHOUT_SCALING
 
@@ -44,6 +43,7 @@ def work_on(dataset: str, late: int = 0) -> DatasetWork:
 class World:
     """The app in its host, with its queues."""
 
+    app: App
     host: FunctionsHost
     bus: ServiceBusStandIn
     sender: BatchSender
@@ -68,10 +68,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(
-    azurite: Azurite, monkeypatch: pytest.MonkeyPatch, clock: Clock, claims: ClaimStore
-) -> AsyncIterator[World]:
-    monkeypatch.setattr(wiring, "claims", cache(lambda: claims))
+async def world(azurite: Azurite, clock: Clock, claims: ClaimStore) -> AsyncIterator[World]:
     async with service_bus(clock=clock) as bus:
         declare_processing_queues(bus.amqp.namespace)
         settings = {
@@ -86,21 +83,21 @@ async def world(
         )
         try:
             host = FunctionsHost(APP_DIR, settings=settings, config=shrunk_host_json())
-            async with host:
-                yield World(host, bus, sender, clock)
+            async with hosted_app(host) as app:
+                app.data_sets.claims = claims
+                yield World(app, host, bus, sender, clock)
         finally:
-            await sender.link.close()
-            await wiring.close()
+            await sender.close()
 
 
 async def test_a_message_that_meets_a_live_claim_is_processed_when_the_claim_expires(
-    azurite: Azurite, monkeypatch: pytest.MonkeyPatch
+    azurite: Azurite,
 ) -> None:
     clock = VirtualClock()
     claims = MemoryClaims(clock)
     work, other_period = work_on("sales"), replace(work_on("sales"), label="2026-03-02")
     await claims.take(work, "a message that was dead-lettered")
-    async with world(azurite, monkeypatch, clock, claims) as there:
+    async with world(azurite, clock, claims) as there:
         await there.send(work, other_period)
         await until(lambda: there.messages("processing").scheduled == 1, SECONDS_MAX)
         await until(lambda: there.messages("working") == Messages(), SECONDS_MAX)
@@ -120,7 +117,7 @@ async def test_a_message_that_meets_a_live_claim_is_processed_when_the_claim_exp
 
 
 async def test_the_same_with_a_claim_in_table_storage(
-    azurite: Azurite, monkeypatch: pytest.MonkeyPatch
+    azurite: Azurite,
 ) -> None:
     """A late turn, and a claim that has three seconds to live by the storage's own clock."""
     claims = TableClaims(StorageConnection("Storage", azurite.connection_string))
@@ -128,12 +125,13 @@ async def test_the_same_with_a_claim_in_table_storage(
     mine = await claims.take(work, "a message that was dead-lettered")
     aged = replace(mine, taken_at=mine.taken_at - LEASE + timedelta(seconds=3))
     await claims._write(aged, mine.version)
-    async with world(azurite, monkeypatch, utc_now, claims) as there:
+    async with world(azurite, utc_now, claims) as there:
         await there.send(work)
         await until(lambda: there.invocations.invocations >= 2, SECONDS_MAX)
         await there.nothing_is_left()
         assert there.invocations == Counts(invocations=2, failures=0)
         claim = await claims.take(work, "somebody else")
+    await claims.close()
     assert claim.done_at is not None
     assert claim.holder not in ("somebody else", mine.holder)
 
@@ -141,9 +139,8 @@ async def test_the_same_with_a_claim_in_table_storage(
 class DiesAfterSending:
     """Sends, and then its process is gone: the message is never completed."""
 
-    def __init__(self, sender: BatchSender, deaths: int) -> None:
-        self._sender, self.link = sender, sender.link
-        self.deaths = deaths
+    def __init__(self, sender: MessageSender, deaths: int) -> None:
+        self._sender, self.deaths = sender, deaths
 
     async def send(self, messages: Sequence[Message], *order: Any) -> Any:
         await self._sender.send(messages, *order)
@@ -153,15 +150,14 @@ class DiesAfterSending:
 
 
 async def test_a_crash_after_the_replacement_was_sent_leaves_one_replacement(
-    azurite: Azurite, monkeypatch: pytest.MonkeyPatch
+    azurite: Azurite,
 ) -> None:
     clock = VirtualClock()
     claims = MemoryClaims(clock)
     await claims.take(work_on("sales"), "a message that was dead-lettered")
-    make: Callable[[], BatchSender] = wiring.processing_sender.__wrapped__
-    dying = cache(lambda: DiesAfterSending(make(), deaths=3))
-    monkeypatch.setattr(wiring, "processing_sender", dying)
-    async with world(azurite, monkeypatch, clock, claims) as there:
+    async with world(azurite, clock, claims) as there:
+        parts = there.app.data_sets
+        parts.processing_sender = DiesAfterSending(parts.processing_sender, deaths=3)
         await there.send(work_on("sales"))
         await until(lambda: there.invocations.invocations == 4, SECONDS_MAX)
         await until(lambda: there.messages("working") == Messages(), SECONDS_MAX)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
 
@@ -15,9 +15,8 @@ from shared.adapters.spark.recompute_log import LoggedRecompute
 from shared.nightly import runs
 from shared.nightly.model import Demand, RunPolicy
 from shared.settings import SettingsError
-from shared.wiring import autoscaling as wiring
-from shared.wiring import checks as wiring_checks
-from shared.wiring import nightly as wiring_nightly
+from shared.wiring.app import App
+from shared.wiring.nightly import FABRIC
 from tests.builders import NOW
 from tests.settings.test_settings import SINGLE
 
@@ -73,29 +72,22 @@ def test_the_job_is_told_where_what_and_which_date() -> None:
     assert token != runs.new_token(day, 3)
 
 
-@pytest.fixture
-async def built(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
-    def build(environ: Mapping[str, str]) -> None:
-        every = {**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true", **environ}
-        for key, value in every.items():
-            monkeypatch.setenv(key, value)
-        wiring_checks.checked.cache_clear()
-
-    yield build
-    await wiring.close()
+def app_of(environ: Mapping[str, str]) -> App:
+    return App({**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true", **environ})
 
 
-async def test_without_a_job_processing_a_data_set_is_only_logged(built: Any) -> None:
-    built({})
-    assert isinstance(wiring_nightly.recompute(), LoggedRecompute)
+async def test_without_a_job_processing_a_data_set_is_only_logged() -> None:
+    async with app_of({}) as app:
+        assert isinstance(app.nightly.recompute, LoggedRecompute)
 
 
-async def test_the_settings_become_a_policy_and_a_submitter(built: Any) -> None:
-    built({**PLACES, "TrendsSubmitter": "local", "TrendsAttempts": "5", "TrendsRetryMinutes": "2"})
-    assert isinstance(wiring_nightly.submitter(), LocalSubmitter)
-    policy = wiring_nightly.run_manager().policy
-    assert (policy.attempts, policy.retry_delay) == (5, timedelta(minutes=2))
-    assert not isinstance(wiring_nightly.recompute(), LoggedRecompute)
+async def test_the_settings_become_a_policy_and_a_submitter() -> None:
+    of = {"TrendsSubmitter": "local", "TrendsAttempts": "5", "TrendsRetryMinutes": "2"}
+    async with app_of({**PLACES, **of}) as app:
+        assert isinstance(app.nightly.submitter, LocalSubmitter)
+        policy = app.nightly.run_manager.policy
+        assert (policy.attempts, policy.retry_delay) == (5, timedelta(minutes=2))
+        assert not isinstance(app.nightly.recompute, LoggedRecompute)
 
 
 SYNAPSE = "https://w.dev.azuresynapse.net/livyApi/versions/2019-11-01-preview/sparkPools/pool1"
@@ -106,23 +98,17 @@ DATABRICKS = "https://adb-1.7.azuredatabricks.net"
     ("submitter", "endpoint", "request_", "kind"),
     [
         ("livy", "https://c.azurehdinsight.net/livy", FILE, "BatchSubmitter"),
-        ("livy", f"https://{wiring_nightly.FABRIC}/v1/workspaces/w", FILE, "BatchSubmitter"),
+        ("livy", f"https://{FABRIC}/v1/workspaces/w", FILE, "BatchSubmitter"),
         ("synapse", SYNAPSE, FILE, "BatchSubmitter"),
         ("databricks", DATABRICKS, TASK, "DatabricksSubmitter"),
     ],
 )
 async def test_each_submitter_is_built_from_its_settings(
-    built: Any, submitter: str, endpoint: str, request_: str, kind: str
+    submitter: str, endpoint: str, request_: str, kind: str
 ) -> None:
-    built(
-        {
-            **PLACES,
-            "TrendsSubmitter": submitter,
-            "TrendsEndpoint": endpoint,
-            "TrendsRequest": request_,
-        }
-    )
-    assert type(wiring_nightly.submitter()).__name__ == kind
+    place = {"TrendsEndpoint": endpoint, "TrendsRequest": request_}
+    async with app_of({**PLACES, "TrendsSubmitter": submitter, **place}) as app:
+        assert type(app.nightly.submitter).__name__ == kind
 
 
 @pytest.mark.parametrize(
@@ -130,7 +116,6 @@ async def test_each_submitter_is_built_from_its_settings(
     [("synapse", SYNAPSE, FILE, "azure.synapse"), ("databricks", DATABRICKS, TASK, "databricks")],
 )
 async def test_a_client_that_is_not_installed_is_named_with_the_file_that_has_it(
-    built: Any,
     monkeypatch: pytest.MonkeyPatch,
     submitter: str,
     endpoint: str,
@@ -145,13 +130,7 @@ async def test_a_client_that_is_not_installed_is_named_with_the_file_that_has_it
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    built(
-        {
-            **PLACES,
-            "TrendsSubmitter": submitter,
-            "TrendsEndpoint": endpoint,
-            "TrendsRequest": request_,
-        }
-    )
-    with pytest.raises(SettingsError, match=f"requirements-{submitter}.txt"):
-        wiring_nightly.submitter()
+    place = {"TrendsEndpoint": endpoint, "TrendsRequest": request_}
+    async with app_of({**PLACES, "TrendsSubmitter": submitter, **place}) as app:
+        with pytest.raises(SettingsError, match=f"requirements-{submitter}.txt"):
+            _ = app.nightly.submitter

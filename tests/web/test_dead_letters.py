@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
-
 from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
 from shared.web.attention import attention
-from shared.wiring import ingestion_state as state
-from shared.wiring import web as wiring_dashboard
+from shared.wiring.app import App
 from tests.builders import NOW
 
 
-async def test_the_newest_of_all_partitions_are_shown_first_and_the_oldest_not_at_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_newest_of_all_partitions_are_shown_first_and_the_oldest_not_at_all() -> None:
     store = MemoryIngestionStore(lambda: NOW)
     for partition in range(3):
         stream = Stream("bus", "metrics", "$Default", str(partition))
@@ -25,8 +20,9 @@ async def test_the_newest_of_all_partitions_are_shown_first_and_the_oldest_not_a
             error = f"{partition}/{number}"
             letter = DeadLetter(number, "", NOW, at, FailureKind.POISON, error)
             store.rows[stream].dead_letters[number] = letter
-    monkeypatch.setattr(state, "store", lambda: store)
-    shown = await wiring_dashboard._dead_letters()
+    app = App()
+    app.ingestion.store = store
+    shown = await app.web.dead_letters()
     newest = [f"{partition}/{number}" for number in range(199, 0, -1) for partition in (2, 1, 0)]
     assert [letter["error"] for letter in shown] == newest[:50]
     (item,) = attention([], {"dead-letters": shown})

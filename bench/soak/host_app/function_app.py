@@ -1,9 +1,8 @@
 """The product's own functions, with the soak's handler in the place of the rules."""
 
-from bench.host_app.function_app import app
+from bench.host_app.function_app import app, functions
 from bench.soak.handler import handler_of
-from shared.wiring import ingestion as wiring_ingestion
 
-__all__ = ["app"]
+__all__ = ["app", "functions"]
 
-wiring_ingestion.handler = handler_of
+app.ingestion.handler_of = handler_of

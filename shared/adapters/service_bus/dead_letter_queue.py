@@ -22,7 +22,7 @@ class _Sender(MessageSender, Protocol):
 class ServiceBusDeadLetters:
     """See DeadLetterSender. A queue that detects duplicates takes each event once."""
 
-    def __init__(self, sender: _Sender) -> None:
+    def __init__(self, sender: MessageSender) -> None:
         self._sender = sender
 
     async def send(self, letters: Sequence[StoredDeadLetter]) -> None:
@@ -32,9 +32,6 @@ class ServiceBusDeadLetters:
             raise SendingFailed(f"{type(error).__name__}: {error}") from error
         if result.refused:
             raise SendingFailed(f"refused by the service: {', '.join(result.refused)}")
-
-    async def close(self) -> None:
-        await self._sender.close()
 
 
 def to_message(stored: StoredDeadLetter) -> Message:

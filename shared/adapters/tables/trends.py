@@ -49,5 +49,5 @@ class TableTrends:
                     trends.append(unreadable_trend(row, error))
         return trends
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         await self._table.close()

@@ -35,9 +35,6 @@ class CheckOnce:
             log.warning("[queues_not_checked] %s", error, extra=extra)
         self.passed = True
 
-    async def close(self) -> None:
-        await self.reader.close()
-
 
 async def run(
     processing: str, working: str, periods: Sequence[Period], reader: QueueReader

@@ -1,4 +1,4 @@
-"""A batch sender over a link of the real client."""
+"""Builds the sender of messages to Service Bus, for the app and for other programs."""
 
 from __future__ import annotations
 

@@ -1,0 +1,141 @@
+"""The one object that builds each part of the app when it is first used, and closes what it built.
+
+A part is an attribute. Assign another one, such as a twin in memory, and that one is used; whoever
+assigns it closes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import ParamSpec, Protocol, Self, TypeVar
+
+from shared.adapters.azure.deferred_log import LogLine, lines
+from shared.autoscaling.policy import Resource
+from shared.ingestion.lanes import Retrying
+from shared.settings import Settings
+from shared.settings.connections import StorageConnection
+from shared.wiring import checks
+from shared.wiring.data_sets import DataSetParts
+from shared.wiring.ingestion import IngestionParts
+from shared.wiring.nightly import NightlyParts
+from shared.wiring.notifications import NotificationParts
+from shared.wiring.scaling import ScalingParts
+from shared.wiring.web import WebParts
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+
+
+class Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closable)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class App:
+    """All parts, by capability. Settings are those of ``environ``, or of the process.
+
+    Parts are built without waiting for anything, so that no interruption leaves one half open. Who
+    closes the app has ended the functions that use it.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] | None = None,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self.now = now
+        self._environ = environ
+        self._opened = AsyncExitStack()
+        self._opened.push_async_callback(_close_credentials)
+        self._closed = False
+
+    scaling = cached_property(ScalingParts)
+    data_sets = cached_property(DataSetParts)
+    ingestion = cached_property(IngestionParts)
+    nightly = cached_property(NightlyParts)
+    notifications = cached_property(NotificationParts)
+    web = cached_property(WebParts)
+
+    @cached_property
+    def checked(self) -> checks.Checked:
+        """The settings and the rules. Raises SettingsError."""
+        return checks.check(self._environ)
+
+    @property
+    def settings(self) -> Settings:
+        return self.checked.settings
+
+    @property
+    def resources(self) -> Mapping[str, Resource]:
+        """What scaling_rules.py declares, by name."""
+        return self.checked.resources
+
+    @property
+    def storage(self) -> StorageConnection:
+        """Where the app keeps its own state."""
+        return self.settings.storage(checks.STORAGE)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is probably not meant, and stops nothing."""
+        return checks.warnings(self.settings)
+
+    def log_warnings(self) -> None:
+        for warning in self.warnings:
+            lines.write(LogLine(log, logging.WARNING, "setting_unknown", warning))
+
+    @cached_property
+    def retry(self) -> Retrying:
+        from shared.adapters.azure.retry import JitteredRetrying  # noqa: PLC0415  heavy to import
+
+        return JitteredRetrying()
+
+    @cached_property
+    def measuring(self) -> bool:
+        """Whether anything is to be measured; the exporter is started by who asks first."""
+        notifications = self.settings.notifications
+        if not notifications.telemetry:
+            return False
+        from shared.adapters.azure.telemetry import export  # noqa: PLC0415  heavy to import
+
+        export(notifications.telemetry, notifications.telemetry_authentication)
+        return True
+
+    def open(self, make: Callable[P, C], *args: P.args, **kwargs: P.kwargs) -> C:
+        """Build a part that is closed with the app; none is built once that is closed."""
+        if self._closed:
+            raise RuntimeError("the app is closed: it opens nothing any more")
+        part = make(*args, **kwargs)
+        self._opened.push_async_callback(part.close)
+        return part
+
+    async def close(self) -> None:
+        """Close all that was opened, the last first, even where one fails to close. From now on
+        nothing is opened."""
+        self._closed = True
+        lines.release()
+        await self._opened.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_details: object) -> None:
+        await self.close()
+
+
+async def _close_credentials() -> None:
+    """They are shared by the clients of this process; without a client there are none."""
+    if credentials := sys.modules.get("shared.adapters.azure.credentials"):
+        await credentials.close()

@@ -1,0 +1,56 @@
+"""What reads metrics, decides and scales."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from shared.adapters.reader import AzureReader
+from shared.autoscaling.acting.actions import ActionTiming
+from shared.autoscaling.ports import CapacityControl, MetricReader, Permissions, StateStore
+from shared.wiring.parts import Parts
+
+
+class ScalingParts(Parts):
+    @cached_property
+    def store(self) -> StateStore:
+        from shared.adapters.tables.scaling_state import TableStateStore  # noqa: PLC0415  heavy
+
+        store = self._app.open(TableStateStore, self._app.storage)
+        if not self._app.measuring:
+            return store
+        from shared.adapters.azure.telemetry import MeasuredStore  # noqa: PLC0415  heavy to import
+
+        return MeasuredStore(store)
+
+    @cached_property
+    def control(self) -> CapacityControl:
+        from shared.adapters.arm.app_service import AppServiceControl  # noqa: PLC0415  heavy
+
+        return self._app.open(AppServiceControl, self._app.settings)
+
+    @cached_property
+    def permissions(self) -> Permissions:
+        from shared.adapters.arm.permissions import ArmPermissions  # noqa: PLC0415  heavy to import
+
+        return self._app.open(ArmPermissions, self._app.settings.arm_endpoint)
+
+    @cached_property
+    def reader(self) -> MetricReader:
+        settings, ingestion = self._app.settings, self._app.ingestion
+        return self._app.open(
+            AzureReader,
+            settings.storage,
+            settings.service_bus,
+            self.control,
+            lambda: ingestion.breaker_store,
+        )
+
+    @cached_property
+    def timing(self) -> ActionTiming:
+        settings = self._app.settings
+        return ActionTiming(
+            resend_seconds=settings.action_resend_seconds,
+            retry_seconds=settings.action_retry_seconds,
+            failure_hold_seconds=settings.failure_hold_seconds,
+            deadline_seconds=settings.action_deadline_seconds,
+        )
