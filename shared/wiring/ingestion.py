@@ -11,7 +11,6 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from shared.adapters.arm.no_switch import NoSwitch
-from shared.adapters.webhook.webhook import NotifierAnnouncer
 from shared.autoscaling.declaring import AzureMonitorMetric, HubMetric
 from shared.autoscaling.policy import Resource
 from shared.ingestion.breaker.breaker import BreakerTimes
@@ -217,6 +216,8 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def announcer(self) -> Announcer:
+        from shared.adapters.webhook.webhook import NotifierAnnouncer  # noqa: PLC0415  heavy to import
+
         notifier, link_of = self._app.notifications.notifier, self.breaker_controller.link_of
         announcer = NotifierAnnouncer(notifier, BREAKER, link_of)
         if not self.settings.breaker.disables_app:
