@@ -11,7 +11,7 @@ from datetime import datetime
 
 from backtest.arena import Plan
 from backtest.feeds import Minute, feeds
-from shared.autoscaling.acting.actions import (
+from shared.autoscaling.actions import (
     ActionTiming,
     Settlement,
     action_of,

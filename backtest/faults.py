@@ -25,7 +25,7 @@ from backtest.safety import Safety
 from backtest.scalers import AppState, NextMinute, PlanControl, Scalers, finished
 from backtest.workload import Workload
 from shared.autoscaling import Mode
-from shared.autoscaling.acting.actions import reason_to_ignore
+from shared.autoscaling.actions import reason_to_ignore
 from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows import reconciler, scaler

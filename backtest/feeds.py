@@ -35,9 +35,9 @@ def feeds(resource: Resource, backlog_metric: str | None = None) -> Mapping[str,
 
 
 def _feed(resource: Resource, name: str, backlog_metric: str | None) -> Feed:
-    if name == resource.service.completed_metric:
+    if name == resource.throughput.completed_metric:
         return "finished"
-    if name == resource.service.incoming_metric:
+    if name == resource.throughput.incoming_metric:
         return "incoming"
     if backlog_metric is not None:
         return "backlog" if name == backlog_metric else "0"

@@ -23,7 +23,7 @@ from backtest.errors import NoHistory
 from backtest.workload import FILLED_MINUTES_MAX, Workload
 from local.demo.traces import MINUTE
 from shared.autoscaling import Resource
-from shared.autoscaling.learning.dead_time_and_throughput import known_service
+from shared.autoscaling.learning import known_throughput
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
@@ -48,7 +48,7 @@ class Point:
 def load_history(resource: Resource, rate: float | None) -> Workload:
     """Read from the table that AzureWebJobsStorage names. Raises NoHistory."""
     entries, state = asyncio.run(_read(resource.name))
-    known = known_service(resource.service, state.learned).rate_per_instance_minute
+    known = known_throughput(resource.throughput, state.learned).rate_per_instance_minute
     rate = known if rate is None else rate
     if rate is None:
         raise NoHistory(

@@ -12,8 +12,8 @@ from backtest.feeds import Minute
 from backtest.progress import ignore
 from backtest.workload import Workload
 from shared.autoscaling import HubMetric, Limits, Resource
-from shared.autoscaling.acting.actions import ActionTiming
-from shared.autoscaling.declaring import Goal, Mode, Service
+from shared.autoscaling.actions import ActionTiming
+from shared.autoscaling.declaring import Goal, Mode, Throughput
 
 PROGRESS_MINUTES = 1440
 FINISHED = "finished"
@@ -34,26 +34,26 @@ class Replay:
 
 def in_arena(resource: Resource, arena: Arena) -> Resource:
     """The resource with what the arena knows: rules optimise what they are judged by."""
-    if arena.finished_counted and resource.service.counted_metric is None:
+    if arena.finished_counted and resource.throughput.counted_metric is None:
         resource = replace(
             resource,
             metrics={**resource.metrics, FINISHED: HubMetric()},
-            service=replace(resource.service, completed_metric=FINISHED),
+            throughput=replace(resource.throughput, completed_metric=FINISHED),
         )
     return replace(
         resource,
         limits=Limits(arena.min_instances, arena.max_instances),
         goal=Goal(arena.age_limit_minutes, arena.switch_cost, arena.late_penalty),
-        service=_service(resource, arena),
+        throughput=_throughput(resource, arena),
         mode=Mode.ACTIVE,
     )
 
 
-def _service(resource: Resource, arena: Arena) -> Service:
+def _throughput(resource: Resource, arena: Arena) -> Throughput:
     if arena.service_learned:
-        return resource.service
+        return resource.throughput
     return replace(
-        resource.service,
+        resource.throughput,
         rate_per_instance_minute=arena.instance_rate,
         dead_time_minutes=arena.dead_time_minutes,
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from shared.autoscaling.acting.actions import ActionTiming
+from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.declaring import ManualChange, Mode
 from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
 from shared.autoscaling.measurements import CAPACITY_METRIC, NO_SAMPLES
@@ -79,7 +79,7 @@ class Safety:
             return
         self._bounds("decided", decision.desired, decision.time)
         if decision.desired < decision.current <= self.resource.limits.maximum:
-            for name in self.resource.metrics.keys() - {self.resource.service.counted_metric}:
+            for name in self.resource.metrics.keys() - {self.resource.throughput.counted_metric}:
                 self._seen_lately(name, decision, state)
         self._asked_once(decision)
         self._consumer_works(decision, state)

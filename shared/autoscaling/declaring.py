@@ -182,7 +182,7 @@ class Guards:
 class Goal:
     """What good scaling is worth; policies that optimise weigh their choices by it.
 
-    The cost of a while is Σ instances + ``switch_cost``·Σ|change| + ``late_penalty``·late work,
+    The cost of an interval is Σ instances + ``switch_cost``·Σ|change| + ``late_penalty``·late work,
     in instance-minutes. Work is late while it waits for longer than ``age_limit_minutes``.
     """
 
@@ -192,7 +192,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class Throughput:
     """How fast instances work and how fast they come; None where that is to be learned."""
 
     rate_per_instance_minute: float | None = None

@@ -10,8 +10,9 @@ from typing import Any
 
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.flows import check_connections as connected
-from shared.autoscaling.flows import declared, preview, status
 from shared.autoscaling.flows import override as control
+from shared.autoscaling.flows import preview, status
+from shared.autoscaling.flows.common import find
 from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
@@ -82,13 +83,13 @@ async def _change(options: argparse.Namespace, override: Override | None) -> Any
 
 def _named(options: argparse.Namespace) -> Sequence[Resource]:
     known = wiring.resources()
-    return [declared.find(known, options.resource)] if options.resource else list(known.values())
+    return [find(known, options.resource)] if options.resource else list(known.values())
 
 
 def _one(options: argparse.Namespace) -> Resource:
     """The resource named; where there is but one it need not be."""
     found = _named(options)
-    return found[0] if len(found) == 1 else declared.find(wiring.resources(), "")
+    return found[0] if len(found) == 1 else find(wiring.resources(), "")
 
 
 # --- command line -----------------------------------------------------------------------------

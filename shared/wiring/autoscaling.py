@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from shared.adapters.azure.late_lines import LogLine, lines
-from shared.autoscaling.acting.actions import ActionTiming
+from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.policy import Resource
 from shared.datasets.periods import Period
 from shared.settings import Settings

@@ -87,7 +87,7 @@ def test_rules_know_what_they_are_judged_by() -> None:
     seen: list[Observation] = []
     replay(arena(switch_cost=7, max_instances=4), workload([1]), ruled_by(watching(seen)))
     assert seen[0].goal.switch_cost == 7
-    assert seen[0].service.rate_per_instance_minute == 10
+    assert seen[0].throughput.rate_per_instance_minute == 10
     assert seen[0].limits == Limits(1, 4)
 
 

@@ -22,12 +22,7 @@ from shared.adapters.memory.ingestion import MemoryBreakerStore
 from shared.adapters.queues.backlog import queue_service
 from shared.adapters.reader import AzureReader
 from shared.adapters.service_bus.entities import ServiceBusQueueReader
-from shared.autoscaling import (
-    PlanCapacity,
-    ServiceBusQueue,
-    ServiceBusSubscription,
-    StorageQueue,
-)
+from shared.autoscaling import PlanCapacity, ServiceBusQueue, ServiceBusSubscription, StorageQueue
 from shared.autoscaling.declaring import Count, MetricSource
 from shared.autoscaling.errors import CapacityRefused, ReadFailed
 from shared.datasets.entities import QueueFacts

@@ -26,7 +26,7 @@ from shared.autoscaling.flows import poison, reconciler, retention, scaler, scal
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
 from shared.autoscaling.messages import encode_action, encode_metric
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import EntryKind, Learned, Lessons
+from shared.autoscaling.state import EntryKind, Learned, RegressionSums
 from shared.web.board import Board, read
 from shared.web.exchange import Request
 from shared.web.page import page
@@ -196,7 +196,7 @@ async def test_what_was_poisoned_by_an_unreadable_row_is_written_down_with_the_r
 
 def anew(epoch: int) -> Learned:
     """What was learned, without the sums that the rows below spoil."""
-    out = Lessons(recent=FULL.learned.out.recent)
+    out = RegressionSums(recent=FULL.learned.out.recent)
     return Learned(epoch, out, work=FULL.learned.work)
 
 

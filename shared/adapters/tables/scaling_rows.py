@@ -16,28 +16,25 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 from zoneinfo import ZoneInfo
 
-from shared.adapters.tables.scaling_changes import (
+from shared.autoscaling.declaring import Mode
+from shared.autoscaling.desired import EPOCH_MAX, ActionStatus, Desired
+from shared.autoscaling.learning import RECENT_MAX
+from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MetricValue, WeekProfile, Window
+from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.state import (
     DESIRED_ROW,
     LEARNED_ROW,
     METRIC_PREFIX,
     OVERRIDE_ROW,
     PROFILE_ROW,
     WISHES_ROW,
-    RowValue,
-)
-from shared.autoscaling.declaring import Mode
-from shared.autoscaling.desired import EPOCH_MAX, ActionStatus, Desired
-from shared.autoscaling.learning.outliers import RECENT_MAX
-from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MetricValue, WeekProfile
-from shared.autoscaling.policy import Recommendation
-from shared.autoscaling.state import (
     BusyIntervals,
     EntryKind,
-    History,
     Learned,
-    Lessons,
     LogEntry,
     Override,
+    RegressionSums,
+    RowValue,
     ScalingState,
 )
 from shared.values.untrusted import MEASURE_MAX, shown
@@ -53,7 +50,7 @@ HOURS_OF_A_WEEK = 168
 LEARNED_PARTS = ("out", "into", "work")
 RECENT = "recent"
 SUM_MAX = 1e300
-SumsT = TypeVar("SumsT", Lessons, BusyIntervals)
+SumsT = TypeVar("SumsT", RegressionSums, BusyIntervals)
 EVIDENCE_ITEMS_MAX = 100
 EVIDENCE_LENGTH_MAX = 500
 REASON_LENGTH_MAX = 300
@@ -91,7 +88,7 @@ def state_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ScalingState, tuple[str
         histories,
         _needed(_desired, by_key[DESIRED_ROW]) if DESIRED_ROW in by_key else None,
         override_of(by_key[OVERRIDE_ROW]) if OVERRIDE_ROW in by_key else None,
-        _needed(_history, by_key[WISHES_ROW]) if WISHES_ROW in by_key else History(),
+        _needed(_history, by_key[WISHES_ROW]) if WISHES_ROW in by_key else Window(),
         _learned_or_anew(by_key.get(LEARNED_ROW), skipped),
         _profile_or_absent(by_key.get(PROFILE_ROW), skipped),
     )
@@ -139,7 +136,7 @@ def state_row(resource_name: str, key: str, value: RowValue) -> Row:
 
 
 def _fields(value: RowValue) -> Row:
-    if isinstance(value, History):
+    if isinstance(value, Window):
         return _history_fields(value)
     return _learned_fields(value) if isinstance(value, Learned) else _desired_fields(value)
 
@@ -243,13 +240,18 @@ def _log_entry(row: Mapping[str, Any]) -> LogEntry:
         epoch=row.get("epoch"),
         applies=row["applies"],
         limited_by=tuple(json.loads(row["limited_by"])),
-        candidates=tuple(Recommendation(**c) for c in json.loads(row["candidates"])),
+        candidates=tuple(map(_candidate, json.loads(row["candidates"]))),
         evidence=json.loads(row["evidence"]),
         counterfactual=row.get("counterfactual", ""),
         metric=row.get("metric", ""),
         value=row.get("value"),
         body=_joined("body", row),
     )
+
+
+def _candidate(fields: Mapping[str, Any]) -> Recommendation:
+    """Older versions also wrote what would have changed it."""
+    return Recommendation(**{k: v for k, v in fields.items() if k != "counterfactual"})
 
 
 def _candidates_text(candidates: Sequence[Recommendation]) -> str:
@@ -270,7 +272,6 @@ def _candidate_fields(candidate: Recommendation) -> dict[str, Any]:
         "reason": _text(candidate.reason),
         "rule": _text(candidate.rule),
         "evidence": _plain_evidence(candidate.evidence),
-        "counterfactual": _text(str(candidate.counterfactual)),
     }
 
 
@@ -324,12 +325,12 @@ def _joined(name: str, row: Mapping[str, Any]) -> str:
 # --- samples ----------------------------------------------------------------------------------
 
 
-def _history_fields(history: History) -> Row:
+def _history_fields(history: Window) -> Row:
     samples = [[_microseconds(s.time), s.value] for s in history.samples]
     return _pieces("samples", _json(samples))
 
 
-def _history(row: Mapping[str, Any]) -> History:
+def _history(row: Mapping[str, Any]) -> Window:
     """Its samples; a number that is no measurement is left out. Raises where it cannot be read."""
     samples = tuple(
         MetricValue(UNIX_START + timedelta(microseconds=microseconds), value)
@@ -337,7 +338,7 @@ def _history(row: Mapping[str, Any]) -> History:
     )
     if not {type(sample.value) for sample in samples} <= {float, int}:
         raise TypeError("a sample is no number")
-    return History(tuple(sample for sample in samples if 0 <= sample.value <= MEASURE_MAX))
+    return Window(tuple(sample for sample in samples if 0 <= sample.value <= MEASURE_MAX))
 
 
 # --- desired ----------------------------------------------------------------------------------
@@ -405,7 +406,10 @@ def _learned(row: Mapping[str, Any]) -> tuple[Learned, list[str]]:
     texts = {part: _object(row.get(part, "{}")) for part in (*LEARNED_PARTS, RECENT)}
     recent = {part: _pairs((texts[RECENT] or {}).get(part)) for part in LEARNED_PARTS}
     until = _time_or_none((texts["work"] or {}).pop("until", None))
-    empty = {"out": Lessons(recent=recent["out"]), "into": Lessons(recent=recent["into"])}
+    empty = {
+        "out": RegressionSums(recent=recent["out"]),
+        "into": RegressionSums(recent=recent["into"]),
+    }
     sums = {part: _sums(lessons, texts[part]) for part, lessons in empty.items()}
     no_work = BusyIntervals(until, recent=recent["work"])
     work = _sums(no_work, texts["work"])

@@ -14,15 +14,18 @@ from datetime import datetime
 
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
 from shared.autoscaling.desired import ActionStatus, Desired
-from shared.autoscaling.measurements import MetricValue, Window
-from shared.autoscaling.policies.call import ask
-from shared.autoscaling.policies.spans import span
-from shared.autoscaling.policy import Observation, Policy, Recommendation, Resource
+from shared.autoscaling.measurements import MetricValue, Window, span
+from shared.autoscaling.policy import (
+    Observation,
+    PolicyFunction,
+    Recommendation,
+    Resource,
+    ask,
+    described,
+)
 from shared.autoscaling.state import Override, ScalingState
-from shared.quick import quick
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Limit:
     """A guard's word: the capacity that it allows, and why."""
@@ -65,7 +68,7 @@ def missing_data(wanted: int, context: Context) -> Limit | None:
     Of several missing metrics the highest fallback counts, before a hold, before no scale-in.
     """
     seen, guards, found = context.seen, context.resource.guards, []
-    counted = context.resource.service.counted_metric
+    counted = context.resource.throughput.counted_metric
     for name, history in seen.histories.items():
         rule = guards.missing_for(name)
         if name != counted and is_missing(history.samples, rule, seen.now):
@@ -177,9 +180,9 @@ def _flaps(wanted: int) -> str:
     return f"at {wanted} the rules would scale out again"
 
 
-def _projected(seen: Observation, policy: Policy, capacity: int) -> Observation:
+def _projected(seen: Observation, policy: PolicyFunction, capacity: int) -> Observation:
     factor = seen.capacity / capacity
-    shares = getattr(policy, "utilisation_names", ())
+    shares = described(policy).utilisation_names
     names = [name for name in shares if name in seen.metrics]
     metrics = {name: _scaled(seen.metrics[name], factor) for name in names}
     histories = {name: _scaled(seen.history(name), factor) for name in names}

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shared.autoscaling.declaring import MetricSource, PlanCapacity, PushedMetric
-from shared.autoscaling.flows.logging import tell
+from shared.autoscaling.flows.common import tell
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import MetricReader

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from shared.autoscaling.flows.logging import tell
-from shared.autoscaling.flows.optimistic_retry import until_won
+from shared.autoscaling.flows.common import tell, until_won
 from shared.autoscaling.operating.overrides import Change, check, line, starting
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore

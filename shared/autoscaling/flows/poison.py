@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.autoscaling.acting.actions import ActionTiming, entry, fail
+from shared.autoscaling.actions import ActionTiming, entry, fail
 from shared.autoscaling.deciding.samples import merge
 from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import BadMessage, StateUnreadable
-from shared.autoscaling.flows.declared import check_metric_name, find
-from shared.autoscaling.flows.logging import tell
-from shared.autoscaling.flows.optimistic_retry import until_won
-from shared.autoscaling.flows.store_time import store_time
+from shared.autoscaling.flows.common import check_metric_name, find, store_time, tell, until_won
 from shared.autoscaling.messages import all_refused, decode_action, decode_samples, named_resource
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from shared.autoscaling.acting.actions import ActionTiming, reconcile
+from shared.autoscaling.actions import ActionTiming, reconcile
 from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.flows.logging import tell
+from shared.autoscaling.flows.common import tell
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, StateStore
 

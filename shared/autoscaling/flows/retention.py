@@ -8,9 +8,8 @@ import random
 from collections.abc import Iterable
 from datetime import timedelta
 
-from shared.autoscaling.flows.logging import tell
+from shared.autoscaling.flows.common import store_time, tell
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.flows.store_time import store_time
 from shared.autoscaling.ports import StateStore
 
 log = logging.getLogger(__name__)

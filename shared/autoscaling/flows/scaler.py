@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from shared.autoscaling.acting.actions import (
+from shared.autoscaling.actions import (
     ActionTiming,
     Settlement,
     changed_by_hand,
@@ -17,9 +17,7 @@ from shared.autoscaling.acting.actions import (
 from shared.autoscaling.declaring import ManualChange
 from shared.autoscaling.desired import Desired, ScaleAction
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
-from shared.autoscaling.flows.declared import find
-from shared.autoscaling.flows.logging import tell
-from shared.autoscaling.flows.optimistic_retry import until_won
+from shared.autoscaling.flows.common import find, tell, until_won
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, Snapshot, StateStore
 from shared.autoscaling.state import EntryKind, LogEntry

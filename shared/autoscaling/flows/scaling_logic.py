@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from shared.autoscaling.acting.actions import action_of, entry
-from shared.autoscaling.deciding.counterfactual import explained
+from shared.autoscaling.actions import action_of, entry
+from shared.autoscaling.deciding.decide import explained
 from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.flows.declared import check_metric_name, find
-from shared.autoscaling.flows.logging import tell
-from shared.autoscaling.flows.optimistic_retry import until_won
+from shared.autoscaling.flows.common import check_metric_name, find, tell, until_won
 from shared.autoscaling.measurements import Metric
 from shared.autoscaling.messages import Samples, all_refused, told
 from shared.autoscaling.policy import Resource

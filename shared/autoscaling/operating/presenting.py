@@ -11,18 +11,18 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from shared.autoscaling.acting.clock import as_of
+from shared.autoscaling.actions import as_of
 from shared.autoscaling.deciding.decide import effective_mode, effective_override
-from shared.autoscaling.deciding.observing import known_capacity
+from shared.autoscaling.deciding.samples import known_capacity
 from shared.autoscaling.declaring import MetricSource, PushedMetric
 from shared.autoscaling.desired import Desired
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.messages import format_time
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.staleness import is_silent, meanwhile
 from shared.autoscaling.policy import Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import Decision, EntryKind, History, LogEntry, Override, ScalingState
+from shared.autoscaling.state import Decision, EntryKind, LogEntry, Override, ScalingState
 
 DECISION = EntryKind.DECISION
 
@@ -150,7 +150,6 @@ def _candidate(candidate: Recommendation) -> Shown:
         "capacity": candidate.capacity,
         "reason": candidate.reason,
         "evidence": _evidence(candidate.evidence),
-        "counterfactual": str(candidate.counterfactual),
     }
 
 
@@ -186,7 +185,7 @@ def _override(state: ScalingState, now: datetime) -> Shown | None:
 
 def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable[Shown]:
     for name, source in resource.metrics.items():
-        latest = _latest(state.histories.get(name, History()))
+        latest = _latest(state.histories.get(name, Window()))
         age = (now - latest.time).total_seconds() if latest else None
         silent = is_silent(resource, name, latest, now)
         yield {
@@ -201,7 +200,7 @@ def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable
         }
 
 
-def _latest(history: History) -> MetricValue | None:
+def _latest(history: Window) -> MetricValue | None:
     return history.samples[-1] if history.samples else None
 
 

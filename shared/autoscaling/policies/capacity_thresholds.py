@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from shared.autoscaling.policies.checks import text, whole
 from shared.autoscaling.policies.threshold import Threshold
-from shared.autoscaling.policy import Observation, Recommendation
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 Level = tuple[int, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class CapacityThresholds:
+class CapacityThresholds(Policy):
     """A threshold rule whose thresholds depend on the present capacity.
 
     ``levels`` are steps of (from capacity, upper, lower), such as ((1, 50, 0), (4, 200, 40)): from

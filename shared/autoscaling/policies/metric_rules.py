@@ -12,7 +12,7 @@ from typing import Literal
 
 from shared.autoscaling.measurements import EvidenceValue
 from shared.autoscaling.policies.checks import number, one_of, text, whole
-from shared.autoscaling.policy import Observation, Recommendation
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
     {
@@ -96,7 +96,7 @@ class MetricRule:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricRules:
+class MetricRules(Policy):
     """Out as soon as any rule that scales out is met, and as far as the furthest of them; in only
     when every rule that scales in is met, and no further than the most careful of them.
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.autoscaling.measurements import Evidence, Window
+from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.checks import is_number, number, text, whole
-from shared.autoscaling.policies.wording import Turn, nearest
-from shared.autoscaling.policy import Observation, Recommendation
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 
 @dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(Policy):
     """The rule of the original: scale out on a high average, in on a low maximum.
 
     With at least ``minimum_samples`` samples in the window: mean > ``upper`` → out by
@@ -50,56 +49,28 @@ class Threshold:
     def __call__(self, seen: Observation) -> Recommendation:
         window = seen.window(self.metric)
         mean, maximum = window.mean, window.maximum
-        if mean is None or maximum is None or window.count < self.minimum_samples:
-            return self._say(
-                seen,
-                window,
-                (mean, maximum),
-                0,
-                f"{window.count} of {self.minimum_samples} samples of {self.metric} so far",
-                f"would have decided with {self.minimum_samples} samples of {self.metric}",
-            )
-        high = f"mean {self.metric}"
-        low = f"maximum {self.metric}"
-        if mean > self.upper:
-            turn = Turn("stayed", high, "≤", self.upper, mean)
-            said = f"{high} {mean:.4g} > {self.upper:.4g}"
-            return self._say(seen, window, (mean, maximum), self.step_out, said, nearest([turn]))
-        if maximum < self.lower:
-            turn = Turn("stayed", low, "≥", self.lower, maximum)
-            said = f"{low} {maximum:.4g} < {self.lower:.4g}"
-            return self._say(seen, window, (mean, maximum), -self.step_in, said, nearest([turn]))
-        turns = [
-            Turn("scaled out", high, ">", self.upper, mean),
-            Turn("scaled in", low, "<", self.lower, maximum),
-        ]
-        return self._say(
-            seen,
-            window,
-            (mean, maximum),
-            0,
-            f"{self.metric} between thresholds: mean {mean:.4g} ≤ {self.upper:.4g}, "
-            f"maximum {maximum:.4g} ≥ {self.lower:.4g}",
-            nearest(turns),
-        )
-
-    def _say(
-        self,
-        seen: Observation,
-        window: Window,
-        figures: tuple[float | None, float | None],
-        change: int,
-        reason: str,
-        counterfactual: str,
-    ) -> Recommendation:
+        change, reason = self._change(window.count, mean, maximum)
         latest = window.latest
         evidence: Evidence = {
             "metric": self.metric,
             "samples": window.count,
-            "mean": figures[0],
-            "maximum": figures[1],
+            "mean": mean,
+            "maximum": maximum,
             "latest": latest.value if latest else None,
             "upper": self.upper,
             "lower": self.lower,
         }
-        return Recommendation(seen.capacity + change, reason, "threshold", evidence, counterfactual)
+        return Recommendation(seen.capacity + change, reason, "threshold", evidence)
+
+    def _change(self, count: int, mean: float | None, maximum: float | None) -> tuple[int, str]:
+        if mean is None or maximum is None or count < self.minimum_samples:
+            return 0, f"{count} of {self.minimum_samples} samples of {self.metric} so far"
+        high, low = f"mean {self.metric}", f"maximum {self.metric}"
+        if mean > self.upper:
+            return self.step_out, f"{high} {mean:.4g} > {self.upper:.4g}"
+        if maximum < self.lower:
+            return -self.step_in, f"{low} {maximum:.4g} < {self.lower:.4g}"
+        return 0, (
+            f"{self.metric} between thresholds: mean {mean:.4g} ≤ {self.upper:.4g}, "
+            f"maximum {maximum:.4g} ≥ {self.lower:.4g}"
+        )
