@@ -56,7 +56,7 @@ CLOCK = re.compile(r"(?:(\d+)\.)?(\d+):(\d+):(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """When a profile holds: weekdays and times of day, or one while between two local times."""
+    """When a profile holds: weekdays and times of day, or one interval between two local times."""
 
     weekdays: tuple[str, ...] = ()
     start: str = ""
@@ -296,7 +296,7 @@ def _marks_end(name: str) -> str:
 def _recurring(
     profiles: Sequence[ProfileOf], ends: Mapping[str, ProfileOf], reading: _Reading
 ) -> Iterator[ProfileOf]:
-    """Each recurring profile for the whiles that it holds."""
+    """Each recurring profile for the intervals in which it holds."""
     begins = [
         Begins(n, p.when.weekdays, p.when.start, ends_another=bool(_marks_end(p.name)))
         for n, p in enumerate(profiles)

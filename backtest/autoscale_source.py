@@ -92,7 +92,7 @@ def _profile(profile: ProfileOf) -> str:
 
 
 def _rules_of(profile: ProfileOf) -> Iterator[str]:
-    """One rule; of a fixed while over several days one for its first, middle and last days."""
+    """One rule; of a fixed interval over several days one for its first, middle and last days."""
     when = profile.when
     assert when is not None
     told = _profile(profile)

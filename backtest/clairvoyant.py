@@ -74,7 +74,7 @@ def _late_instances(arena: Arena) -> int:
     One more instance for one minute costs at most 1 + 2κ and saves P for each minute that an
     instance-minute of work would go on being late. So where an instance can still be had, such
     work is late for at most (1 + 2κ)/P minutes, rounded up; in each of them the plan's full size
-    may be missing. With next to no penalty that is cut short, and the schedule may be dearer.
+    may be missing. With next to no penalty that is cut short, and the schedule may cost more.
     """
     late_minutes = (1 + 2 * arena.switch_cost) / arena.late_penalty
     return arena.max_instances * math.ceil(min(late_minutes, LATE_MINUTES_MAX))

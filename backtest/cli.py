@@ -24,9 +24,11 @@ FAILED, UNUSABLE = 1, 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0, 1 where faults broke a safety rule, 2 where the input cannot be used."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return COMMANDS.get(words[0], _backtest)(words) if words else _backtest(words)
+        return (
+            COMMANDS.get(arguments[0], _backtest)(arguments) if arguments else _backtest(arguments)
+        )
     except BacktestError as error:
         Console(stderr=True, soft_wrap=True).print(
             f"python -m backtest: {error}", markup=False, highlight=False
@@ -34,19 +36,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNUSABLE
 
 
-def _import_autoscale(words: Sequence[str]) -> int:
-    return import_autoscale.run(words[1:])
+def _import_autoscale(arguments: Sequence[str]) -> int:
+    return import_autoscale.run(arguments[1:])
 
 
-def _tune(words: Sequence[str]) -> int:
-    return tune.run(words[1:])
+def _tune(arguments: Sequence[str]) -> int:
+    return tune.run(arguments[1:])
 
 
 COMMANDS = {"import-autoscale": _import_autoscale, "tune": _tune}
 
 
-def _backtest(words: Sequence[str]) -> int:
-    options = command_line.parse(words)
+def _backtest(arguments: Sequence[str]) -> int:
+    options = command_line.parse(arguments)
     found = _study(options)
     _tell(found, options)
     return FAILED if found.faults.get("violations") else 0

@@ -82,7 +82,7 @@ def _verdict(study: Study) -> str:
     rivals = {name: score["J"] for name, score in found.items() if name != RULES}
     better = [name for name, J in rivals.items() if mine["J"] > J]
     alike = [name for name, J in rivals.items() if mine["J"] == J]
-    place = f"dearer than {', '.join(better)}" if better else "cheaper than every rival"
+    place = f"more expensive than {', '.join(better)}" if better else "cheaper than every rival"
     if alike and not better:
         place = f"as cheap as {', '.join(alike)}"
     return f"{cost} for this trace, and are {place}."

@@ -79,7 +79,7 @@ def defer(
     timing: ActionTiming,
     retry_after_seconds: float | None = None,
 ) -> Desired:
-    """Not now: the desired state stands, the reconciler sends it again after a while."""
+    """Not now: the desired state stands, the reconciler sends it again later."""
     wait_seconds = timing.retry_seconds * 2 ** min(desired.attempts, RETRY_DOUBLINGS_MAX)
     if retry_after_seconds is not None:
         wait_seconds = max(retry_after_seconds, timing.retry_seconds)
@@ -92,7 +92,7 @@ def defer(
 
 
 def fail(desired: Desired, now: datetime, error: str, timing: ActionTiming) -> Desired:
-    """Given up: the rules may ask again after a short hold."""
+    """Given up: the policy may ask again after a short hold."""
     return replace(
         desired,
         status=ActionStatus.FAILED,
@@ -340,8 +340,10 @@ def as_of(state: ScalingState, now: datetime) -> ScalingState:
 
 
 def _is_ahead(desired: Desired, latest: datetime) -> bool:
-    times = (desired.requested_at, desired.sent_at, desired.changed_at)
-    return any(time is not None and time > latest for time in times)
+    sent_at, changed_at = desired.sent_at, desired.changed_at
+    if desired.requested_at > latest or (sent_at is not None and sent_at > latest):
+        return True
+    return changed_at is not None and changed_at > latest
 
 
 def _happened(desired: Desired, now: datetime) -> Desired:

@@ -162,7 +162,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """What may change a rule's wish, besides limits and cooldown. The order is that of GUARDS."""
+    """What may change a policy's wish, besides limits and cooldown. The order is that of GUARDS."""
 
     missing: Missing = Missing()
     missing_by_metric: Mapping[str, Missing] = field(default_factory=lambda: NOTHING)
@@ -200,7 +200,7 @@ class Throughput:
     dead_time_minutes: float | None = None
     """From the order of more instances until they work."""
     relative_error: float = 0
-    """Of a rate that was learned; one that is fixed by hand is taken at its word."""
+    """Of a rate that was learned; one that is fixed by hand has none."""
     completed_metric: str | None = None
     """The metric that counts the items finished since its last sample: the rate is learned from
     it. Nothing is decided on it, and it may be minutes late."""

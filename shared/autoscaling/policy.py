@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
-from typing import Any, Protocol, runtime_checkable
+from itertools import chain
+from typing import Any, Protocol
 
 from shared.autoscaling.declaring import (
     CapacityTarget,
@@ -103,7 +104,6 @@ PolicyFunction = Callable[[Observation], Recommendation]
 """What a resource needs as its policy: a plain function, or a Policy."""
 
 
-@runtime_checkable
 class Policy(Protocol):
     """A policy, and what it may offer besides its answers.
 
@@ -171,8 +171,7 @@ class _Partial(Policy):
 
 def described(policy: Any) -> Policy:
     """The policy with all that one may offer: by default, where it does not offer it itself."""
-    whole = isinstance(policy, Policy) and not isinstance(policy, type)
-    return policy if whole else _Partial(policy)
+    return policy if Policy in type(policy).__mro__ else _Partial(policy)
 
 
 def members(policy: object) -> Iterator[object]:
@@ -186,6 +185,32 @@ def members(policy: object) -> Iterator[object]:
     for member in held:
         if isinstance(member, tuple) or is_dataclass(member):
             yield from members(member)
+
+
+class Composite(Policy, Protocol):
+    """A policy that is made of others: it reads what they read."""
+
+    __slots__ = ()
+
+    @property
+    def members(self) -> tuple[PolicyFunction, ...]:
+        """The policies that it asks."""
+        ...
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Of all members, each once, in order."""
+        return distinct(described(member).metric_names for member in self.members)
+
+    @property
+    def utilisation_names(self) -> tuple[str, ...]:
+        """Of all members, each once, in order."""
+        return distinct(described(member).utilisation_names for member in self.members)
+
+
+def distinct(names: Iterable[Iterable[str] | None]) -> tuple[str, ...]:
+    """Each name once, in order."""
+    return tuple(dict.fromkeys(chain.from_iterable(some or () for some in names)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from shared.autoscaling.policy import Recommendation
 class Decision:
     """What was decided, and everything that led to it.
 
-    ``desired == current`` means hold. ``limited_by`` names the guards that changed what the rule
+    ``desired == current`` means hold. ``limited_by`` names the guards that changed what the policy
     wanted, in the order in which they did.
     """
 
@@ -37,7 +37,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A person's word over the rules, until it expires. None means: as declared."""
+    """What a person set in place of the policy's answer, until it expires. None: as declared."""
 
     mode: Mode | None = None
     reason: str = ""
@@ -103,7 +103,7 @@ class ScalingState:
     desired: Desired | None = None
     override: Override | None = None
     wishes: Window = NO_SAMPLES
-    """What the rule wanted of late, where a stabilisation window needs it."""
+    """What the policy wanted of late, where a stabilisation window needs it."""
     learned: Learned = Learned()
     profile: WeekProfile | None = None
 

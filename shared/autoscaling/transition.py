@@ -75,15 +75,15 @@ def advance_all(
     """
     new = state = as_of(state, now)
     refused = list[BadMessage]()
-    found: dict[MergeOutcome, list[Metric]] = {outcome: [] for outcome in MergeOutcome}
+    by_outcome: dict[MergeOutcome, list[Metric]] = {outcome: [] for outcome in MergeOutcome}
     for metric in metrics:
         try:
             new, outcome = _taken_in(resource, new, metric, now)
-            found[outcome].append(metric)
+            by_outcome[outcome].append(metric)
         except BadMessage as error:
             refused.append(error)
-    accepted, stale = found[MergeOutcome.ACCEPTED], found[MergeOutcome.STALE]
-    duplicates = len(found[MergeOutcome.DUPLICATE])
+    accepted, stale = by_outcome[MergeOutcome.ACCEPTED], by_outcome[MergeOutcome.STALE]
+    duplicates = len(by_outcome[MergeOutcome.DUPLICATE])
     if any(metric.name == resource.throughput.counted_metric for metric in accepted):
         new = _with_finished(resource, new)
     step = Transition(new, MergeOutcome.ACCEPTED, None, new.desired is not state.desired)

@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.tables.scaling_rows import (
+from shared.adapters.tables.scaling_log import (
     LOG_END,
     LOG_PREFIX,
-    STATE_START,
-    ScalingRowUnreadable,
     log_entry,
     log_key_start,
     log_row,
     newest_first,
+)
+from shared.adapters.tables.scaling_rows import (
+    STATE_START,
+    ScalingRowUnreadable,
     override_row,
     state_of,
     state_row,

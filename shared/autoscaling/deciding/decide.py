@@ -34,10 +34,10 @@ from shared.autoscaling.state import Decision, Override, ScalingState
 
 
 def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
-    """The decision for one resource at ``now``; a failing rule means hold, with its error.
+    """The decision for one resource at ``now``; a failing policy means hold, with its error.
 
-    1. A paused resource holds. 2. So does one whose capacity is not known. 3. The rule says what
-    it wants. 4. The guards say what they allow. 5. A dry run decides, but does not apply.
+    1. A paused resource holds. 2. So does one whose capacity is not known. 3. The policy says
+    what it wants. 4. The guards say what they allow. 5. A dry run decides, but does not apply.
     """
     mode, mode_reason = effective_mode(resource, state, now)
     known = known_capacity(state)
@@ -76,7 +76,7 @@ def effective_override(state: ScalingState, now: datetime) -> Override | None:
 
 
 def remember(resource: Resource, state: ScalingState, decision: Decision) -> ScalingState:
-    """The state with what the rule wanted, where a stabilisation window will ask for it."""
+    """The state with what the policy wanted, where a stabilisation window will ask for it."""
     guards = resource.guards
     stable_in, stable_out = guards.stabilisation_in_seconds, guards.stabilisation_out_seconds
     if not (stable_in or stable_out) or not decision.candidates:
@@ -106,7 +106,7 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
         (wish, *wish.candidates),
         tuple(limited_by),
         wish.evidence,
-        "",  # what would have changed it is found out only for the log: counterfactual.py
+        "",  # what would have changed it is computed only for the log: see explained()
         applies,
     )
 
@@ -137,7 +137,7 @@ def _allowed(
 def _revoked(context: Context, limited_by: Sequence[str]) -> Limit | None:
     """What to order instead of the order under way, where that is not wanted any more.
 
-    A rule that stays does not take it back; one that paces itself knows of it and does.
+    A policy that stays does not take it back; one that paces itself knows of it and does.
     """
     desired, seen, wish = context.state.desired, context.seen, context.wish
     if desired is None or not desired.pending or desired.target == seen.capacity:
@@ -168,7 +168,7 @@ def _hold(
 # --- what would have led to another decision -----------------------------------------------------
 
 METRICS_MAX = 4
-"""Of a rule that reads more, only the first so many are asked about."""
+"""Of a policy that reads more, only the first so many are asked about."""
 STRIDES_MAX = 10
 STRIDE = 4.0
 """Upwards it looks at four times the level, at sixteen times and so on, up to a million times."""

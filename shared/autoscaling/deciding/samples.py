@@ -153,7 +153,7 @@ INSTANT = timedelta(microseconds=1)
 
 
 def observe(resource: Resource, state: ScalingState, capacity: int, now: datetime) -> Observation:
-    """What the rule may see: samples in the window that are newer than the last change.
+    """What the policy may see: samples in the window that are newer than the last change.
 
     Load of the time before a change must not cause another one, so it does not count any more.
     """
@@ -203,11 +203,11 @@ class _Recent(Mapping[str, Window]):
         self._cut: dict[str, Window] = {}
 
     def __getitem__(self, name: str) -> Window:
-        found = self._cut.get(name)
-        if found is None:
+        window = self._cut.get(name)
+        if window is None:
             start = window_start(self._resource, self._state, self._now)
-            found = self._cut[name] = _from(self._histories[name], start)
-        return found
+            window = self._cut[name] = _from(self._histories[name], start)
+        return window
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._histories)
@@ -226,7 +226,7 @@ def samples_of(state: ScalingState, name: str) -> tuple[MetricValue, ...]:
 
 
 def known_capacity(state: ScalingState) -> MetricValue | None:
-    """The newest word on how many instances there are: the target's own, or a confirmed change."""
+    """The newest known number of instances: what the target itself says, or a confirmed change."""
     kept = samples_of(state, CAPACITY_METRIC)
     observed = kept[-1] if kept else None
     desired = state.desired

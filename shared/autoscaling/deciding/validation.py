@@ -55,13 +55,13 @@ def problems(resources: object) -> list[str]:
     if not isinstance(resources, list | tuple):
         kind = type(resources).__name__
         return [f"scaling_rules.resources() answered a {kind}: a list of Resource is needed"]
-    found = [] if resources else ["scaling_rules.resources(): declares no resource"]
+    wrong = [] if resources else ["scaling_rules.resources(): declares no resource"]
     for position, resource in enumerate(resources):
         if isinstance(resource, Resource):
-            found += [f"resource {resource.name!r}: {problem}" for problem in _checked(resource)]
+            wrong += [f"resource {resource.name!r}: {problem}" for problem in _checked(resource)]
         else:
-            found.append(f"resources[{position}] = {resource!r}: must be a Resource")
-    return found + _declared_twice([r for r in resources if isinstance(r, Resource)])
+            wrong.append(f"resources[{position}] = {resource!r}: must be a Resource")
+    return wrong + _declared_twice([r for r in resources if isinstance(r, Resource)])
 
 
 def needs_hub(resources: object) -> bool:
@@ -175,7 +175,7 @@ def _durations(resource: Resource) -> Iterator[str]:
 
 
 def _planning_step(resource: Resource) -> Iterator[str]:
-    """A rule that plans in steps cannot keep a limit that is shorter than one of them."""
+    """A policy that plans in steps cannot keep a limit that is shorter than one of them."""
     minutes = resource.goal.age_limit_minutes
     for member in members(resource.policy):
         seconds: Any = described(member).step_seconds
@@ -292,9 +292,9 @@ def _policy(resource: Resource) -> Iterator[str]:
         if isinstance(resource.metrics, Mapping) and name not in resource.metrics:
             known = ", ".join(sorted(resource.metrics)) or "none"
             yield f"policy.metric = {name!r}: is not one of the resource's metrics ({known})"
-    found = [f"policy.{problem}" for problem in described(policy).problems()]
-    yield from found
-    if not found and (asked := asks_for_unknown(resource)):
+    wrong = [f"policy.{problem}" for problem in described(policy).problems()]
+    yield from wrong
+    if not wrong and (asked := asks_for_unknown(resource)):
         yield f"policy: {asked}"
 
 
@@ -303,7 +303,7 @@ VALUES = (0.0, 1.0, 1e6)
 
 
 def asks_for_unknown(resource: Resource) -> str | None:
-    """What the rule said when it asked for a metric that is not declared; None: it did not.
+    """What the policy said when it asked for a metric that is not declared; None: it did not.
 
     It is asked with no samples, and with few and many items in each metric. What else it raises
     is left to the day: it may rightly refuse values that nobody ever sent.

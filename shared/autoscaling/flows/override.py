@@ -1,4 +1,4 @@
-"""control: a person's word over the rules, in one transaction with the line that tells of it."""
+"""override: a person overrides the policy, in one transaction with the log line about it."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ async def run_action(
     store: StateStore,
     timing: ActionTiming,
 ) -> None:
-    """Besides writing it down, fail the pending action, so that the rules may decide again."""
+    """Besides writing it down, fail the pending action, so that the policy may decide again."""
     try:
         action = decode_action(message.body)
         resource = find(resources, action.resource_name)

@@ -38,15 +38,17 @@ async def reconcile_one(
     if snapshot.state.desired is None:
         return None
     actual = int((await control.read(resource.target)).value)
-    found = reconcile(resource, snapshot.state, actual, snapshot.read_at, timing)
-    if found.desired is None or found.entry is None:
+    reconciliation = reconcile(resource, snapshot.state, actual, snapshot.read_at, timing)
+    if reconciliation.desired is None or reconciliation.entry is None:
         return None
     try:
-        await store.commit(snapshot, snapshot.state.with_desired(found.desired), [found.entry])
+        await store.commit(
+            snapshot, snapshot.state.with_desired(reconciliation.desired), [reconciliation.entry]
+        )
     except StateConflict:
         return None
-    tell(log, f"reconciled_{found.entry.kind}", resource.name, found.entry.reason)
-    return found.action
+    tell(log, f"reconciled_{reconciliation.entry.kind}", resource.name, reconciliation.entry.reason)
+    return reconciliation.action
 
 
 async def _isolated(

@@ -106,19 +106,19 @@ def points(entries: Iterable[LogEntry], step_seconds: float) -> list[Shown]:
     change of capacity or wish in it, with the highest values in between.
 
     Each has ``time, capacity, desired, metrics {name: value}, age_minutes``; the age of the oldest
-    item is what the rule's own numbers say of it, backlog over arrivals, or None.
+    item is what the policy's own numbers say of it, backlog over arrivals, or None.
     """
-    found: dict[tuple[int, int, int | None], Shown] = {}
+    by_step: dict[tuple[int, int, int | None], Shown] = {}
     for entry in sorted(entries, key=lambda e: e.time):
         if entry.current is None or not entry.metric:
             continue
         step = int(entry.time.timestamp() // step_seconds)
         first: Shown = {"time": format_time(entry.time), "metrics": {}, "age_minutes": None}
-        point = found.setdefault((step, entry.current, entry.desired), first)
+        point = by_step.setdefault((step, entry.current, entry.desired), first)
         point |= {"capacity": entry.current, "desired": entry.desired}
         point["metrics"][entry.metric] = _highest(point["metrics"].get(entry.metric), entry.value)
         point["age_minutes"] = _highest(point["age_minutes"], age_minutes(entry.evidence))
-    return list(found.values())
+    return list(by_step.values())
 
 
 def _highest(known: float | None, new: float | None) -> float | None:
@@ -137,7 +137,7 @@ def age_minutes(evidence: Mapping[str, Any]) -> float | None:
 
 
 def _evidence(evidence: Mapping[str, Any]) -> Shown:
-    """JSON has no infinity and no NaN, which a rule may well name."""
+    """JSON has no infinity and no NaN, which a policy may well name."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in evidence.items()

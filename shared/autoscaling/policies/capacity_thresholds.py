@@ -34,12 +34,12 @@ class CapacityThresholds(Policy):
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = text("metric", self.metric)
+        problems = text("metric", self.metric)
         for name in ("minimum_samples", "step_out", "step_in"):
-            found += whole(name, getattr(self, name), 1)
+            problems += whole(name, getattr(self, name), 1)
         if not isinstance(self.levels, tuple | list) or not self.levels:
-            return [*found, f"levels = {self.levels!r}: at least one step is needed"]
-        return found + list(self._level_problems())
+            return [*problems, f"levels = {self.levels!r}: at least one step is needed"]
+        return problems + list(self._level_problems())
 
     def _level_problems(self) -> Iterator[str]:
         starts = []

@@ -77,10 +77,10 @@ def member(name: str, policy: object) -> list[str]:
     if isinstance(policy, type):
         return [f"{name} = {policy.__name__}: is a class; write {policy.__name__}(…)"]
     try:
-        found = described(policy).problems()
+        problems = described(policy).problems()
     except Exception as error:  # a member's check is the user's code too
-        found = [f"problems() raised {type(error).__name__}: {error}"]
-    return [f"{name}: {problem}" for problem in found]
+        problems = [f"problems() raised {type(error).__name__}: {error}"]
+    return [f"{name}: {problem}" for problem in problems]
 
 
 def label(policy: Callable[..., Any]) -> str:

@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Protocol
 
 from shared.autoscaling.policies.checks import member
 from shared.autoscaling.policies.recommendations import stay
 from shared.autoscaling.policy import (
+    Composite,
     Observation,
-    Policy,
     PolicyFunction,
     Recommendation,
     ask,
-    described,
 )
 
 Choose = Callable[[Sequence[int], int], int | None]
 """From wishes and present capacity to the place of the wish that counts; None means stay."""
-
-
-class Composite(Policy, Protocol):
-    """A policy that is made of others: it reads what they read."""
-
-    __slots__ = ()
-
-    @property
-    def members(self) -> tuple[PolicyFunction, ...]:
-        """The policies that it asks."""
-        ...
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        """Of all members, each once, in order."""
-        return distinct(described(member).metric_names for member in self.members)
-
-    @property
-    def utilisation_names(self) -> tuple[str, ...]:
-        """Of all members, each once, in order."""
-        return distinct(described(member).utilisation_names for member in self.members)
-
-
-def distinct(names: Iterable[Iterable[str] | None]) -> tuple[str, ...]:
-    """Each name once, in order."""
-    return tuple(dict.fromkeys(chain.from_iterable(some or () for some in names)))
 
 
 def any_of(*policies: PolicyFunction) -> Combination:

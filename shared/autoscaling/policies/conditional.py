@@ -7,9 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from shared.autoscaling.policies.checks import label, member, number, text
-from shared.autoscaling.policies.combine import Composite, distinct, flattened
+from shared.autoscaling.policies.combine import flattened
 from shared.autoscaling.policies.recommendations import shown
-from shared.autoscaling.policy import Observation, PolicyFunction, Recommendation, ask, described
+from shared.autoscaling.policy import (
+    Composite,
+    Observation,
+    PolicyFunction,
+    Recommendation,
+    ask,
+    described,
+    distinct,
+)
 
 Predicate = Callable[[Observation], bool]
 
@@ -32,10 +40,10 @@ class Every:
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = [] if self.metric_names else ["every(): at least one metric is needed"]
+        problems = [] if self.metric_names else ["every(): at least one metric is needed"]
         for name in self.metric_names:
-            found += text("metric", name)
-        return found + number("below", self.below)
+            problems += text("metric", name)
+        return problems + number("below", self.below)
 
     def __call__(self, seen: Observation) -> bool:
         return self.unmet(seen) is None
@@ -121,5 +129,5 @@ class OnlyIf(Composite):
             if isinstance(self.condition, Every):
                 return self.condition.unmet(seen)
             return None if self.condition(seen) else "not so"
-        except Exception as error:  # the user's code, as a rule is
+        except Exception as error:  # the user's code, as a policy may be
             return f"raised {type(error).__name__}: {error}"

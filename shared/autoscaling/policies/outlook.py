@@ -10,10 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import pairwise
 from math import inf
+from operator import sub
 
 from shared.autoscaling.measurements import MetricValue, Window, span, time_of
 
@@ -70,24 +70,25 @@ def infer(
     if first and first > len(samples) - SAMPLES_MIN:
         first = max(len(samples) - SAMPLES_MIN, 0)
     before, rate, arrivals = samples[first].value / rate_per_instance_step, None, []
-    samples, gaps = samples[first + 1 :], _gaps_seconds(samples[first:])
+    step, times = span(step_seconds), [sample.time for sample in samples[first:]]
+    samples, gaps = samples[first + 1 :], [*map(sub, times[1:], times)]
     serving = _serving(capacities, capacity, samples)
     smoothing, in_hand = memory.smoothing, in_hand_steps(rate_per_instance_step)
     for sample, gap, instances in zip(samples, gaps, serving, strict=True):
         after = sample.value / rate_per_instance_step
-        if gap == step_seconds:
+        took = 1.0 if gap == step else gap / step
+        if took == 1.0:
             arrived, weight = instances + (after - before), smoothing
         else:
-            took = gap / step_seconds
             arrived, weight = instances + (after - before) / took, _weight(smoothing, took)
         if after <= in_hand * instances:
-            arrived = _believed(arrived, rate, IDLE_DECAY ** (gap / step_seconds))
+            arrived = _believed(arrived, rate, IDLE_DECAY**took)
         rate = arrived if rate is None else rate + (arrived - rate) * weight
         arrivals.append(arrived)
         before = after
     newest = samples[-1].time
     ago = (now - newest).total_seconds() / step_seconds if now > newest else 0.0  # clocks differ
-    recent = _recent(arrivals, gaps, step_seconds, ago, steps)
+    recent = _recent(arrivals, gaps, step, ago, steps)
     return Arrivals(0.0 if rate is None or rate < 0.0 else rate, _without_negatives(recent))
 
 
@@ -103,12 +104,6 @@ def waiting_share(backlog: Sequence[MetricValue], start: datetime, in_hand: floa
     if not samples:
         return 0.0
     return sum([sample.value > in_hand for sample in samples]) / len(samples)
-
-
-def _gaps_seconds(samples: Sequence[MetricValue]) -> tuple[float, ...]:
-    """Between each sample and the next one."""
-    times = [sample.time for sample in samples]
-    return tuple([(b - a).total_seconds() for a, b in pairwise(times)])
 
 
 def _weight(smoothing: float, took: float) -> float:
@@ -155,16 +150,16 @@ def _serving(
 
 
 def _recent(
-    arrivals: list[float], gaps: Sequence[float], step_seconds: float, ago: float, steps: int
+    arrivals: list[float], gaps: Sequence[timedelta], step: timedelta, ago: float, steps: int
 ) -> list[float]:
     """What came in each of the last steps, newest first; the newest sample is ``ago`` old."""
-    if ago == 0.0 and gaps[-steps:] == (step_seconds,) * steps:  # a sample a step
+    if ago == 0.0 and gaps[-steps:] == [step] * steps:  # a sample a step
         return arrivals[: -steps - 1 : -1]
     recent = [0.0] * steps
     for rate, gap in zip(reversed(arrivals), reversed(gaps), strict=True):
         if ago >= steps:
             break
-        end, ago = ago, ago + gap / step_seconds
+        end, ago = ago, ago + gap / step
         _spread(recent, rate, end, ago)
     return recent
 

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from shared.autoscaling.measurements import span
 from shared.autoscaling.policies.checks import fraction, number, text
-from shared.autoscaling.policies.combine import Composite, distinct
 from shared.autoscaling.policies.outlook import (
     ORDER_AHEAD_STEPS,
     RECENT,
@@ -20,7 +19,14 @@ from shared.autoscaling.policies.outlook import (
     infer,
     waiting_share,
 )
-from shared.autoscaling.policy import Observation, PolicyFunction, Recommendation, described
+from shared.autoscaling.policy import (
+    Composite,
+    Observation,
+    PolicyFunction,
+    Recommendation,
+    described,
+    distinct,
+)
 
 PATIENCE_STEPS_MIN = 5.0
 PATIENCE_STEPS = 4.0
@@ -105,7 +111,7 @@ class QueueAge(Composite):
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = [
+        problems = [
             *text("metric", self.metric),
             *number("step_seconds", self.step_seconds, at_least=0.1, at_most=600),
             *fraction("age_share", self.age_share),
@@ -114,8 +120,8 @@ class QueueAge(Composite):
         ]
         if not callable(self.until_known):
             said = "must be callable with an Observation"
-            return [*found, f"until_known = {self.until_known!r}: {said}"]
-        return found + [f"until_known.{p}" for p in described(self.until_known).problems()]
+            return [*problems, f"until_known = {self.until_known!r}: {said}"]
+        return problems + [f"until_known.{p}" for p in described(self.until_known).problems()]
 
     def __call__(self, seen: Observation) -> Recommendation:
         rate = seen.throughput.rate_per_instance_minute
@@ -252,7 +258,7 @@ class _Choice:
         """The arrivals per step on the average of the last κ steps."""
         seen = self.seen
         smoothing = min(RECENT.smoothing, 1 / max(seen.goal.switch_cost, 1))
-        found = infer(
+        arrivals = infer(
             seen.history(self.policy.metric),
             seen.capacities.samples,
             seen.capacity,
@@ -262,7 +268,7 @@ class _Choice:
             seen.now,
             Memory(LONG_STEPS, smoothing),
         )
-        return found.rate if found else 0.0
+        return arrivals.rate if arrivals else 0.0
 
     def _idle_for_long(self) -> bool:
         """Neither work nor a change of capacity for so long that fewer are worth a try."""

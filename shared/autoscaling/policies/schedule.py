@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.policies.checks import member, text, whole
-from shared.autoscaling.policies.combine import Composite, flattened
-from shared.autoscaling.policy import Observation, PolicyFunction, Recommendation, ask
+from shared.autoscaling.policies.combine import flattened
+from shared.autoscaling.policy import Composite, Observation, PolicyFunction, Recommendation, ask
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 WORKDAYS = WEEKDAYS[:5]
@@ -35,12 +35,12 @@ class Profile:
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = text("name", self.name) + whole("minimum", self.minimum, 1)
+        problems = text("name", self.name) + whole("minimum", self.minimum, 1)
         if self.maximum is not None:
-            found += whole("maximum", self.maximum, 1)
-        if not found and self.maximum is not None and self.maximum < self.minimum:
-            found.append(f"maximum = {self.maximum}: must be at least minimum = {self.minimum}")
-        return found + ([] if self.policy is None else member("policy", self.policy))
+            problems += whole("maximum", self.maximum, 1)
+        if not problems and self.maximum is not None and self.maximum < self.minimum:
+            problems.append(f"maximum = {self.maximum}: must be at least minimum = {self.minimum}")
+        return problems + ([] if self.policy is None else member("policy", self.policy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +65,20 @@ class Rule:
         """What is wrong with the parameters, each with its value and bound."""
         if not isinstance(self.profile, Profile):
             return [f"profile = {self.profile!r}: must be a Profile"]
-        found = [f"profile {self.profile.name!r}: {p}" for p in self.profile.problems()]
+        problems = [f"profile {self.profile.name!r}: {p}" for p in self.profile.problems()]
         for day in _listed(self.weekdays):
             if day not in WEEKDAYS:
-                found.append(f"weekdays: {day!r} must be one of {', '.join(WEEKDAYS)}")
+                problems.append(f"weekdays: {day!r} must be one of {', '.join(WEEKDAYS)}")
         for name in ("start", "end"):
             value = getattr(self, name)
             if not isinstance(value, time) or value.tzinfo is not None:
-                found.append(f"{name} = {value!r}: must be a time of day without time zone")
-        found += [
+                problems.append(f"{name} = {value!r}: must be a time of day without time zone")
+        problems += [
             f"dates: {days!r} must be a date, or first and last date"
             for days in _listed(self.dates)
             if not _sound(days)
         ]
-        return found + ([] if self.time_zone is None else _zone_problems(self.time_zone))
+        return problems + ([] if self.time_zone is None else _zone_problems(self.time_zone))
 
     def starts_on(self, day: date) -> bool:
         """Whether the rule holds from ``start`` of this local day."""
@@ -132,18 +132,18 @@ class Schedule(Composite):
 
     def problems(self) -> list[str]:
         """Those of all rules and profiles, each behind its place."""
-        found = []
+        problems = []
         for position, rule in enumerate(self.rules):
             if not isinstance(rule, Rule):
-                found.append(f"rules[{position}] = {rule!r}: must be a Rule")
+                problems.append(f"rules[{position}] = {rule!r}: must be a Rule")
             else:
-                found += [f"rules[{position}].{problem}" for problem in rule.problems()]
+                problems += [f"rules[{position}].{problem}" for problem in rule.problems()]
         if isinstance(self.default, Profile):
-            found += [f"default: {problem}" for problem in self.default.problems()]
+            problems += [f"default: {problem}" for problem in self.default.problems()]
         else:
-            found.append(f"default = {self.default!r}: must be a Profile")
-        found += [] if self.policy is None else member("policy", self.policy)
-        return found + _zone_problems(self.time_zone)
+            problems.append(f"default = {self.default!r}: must be a Profile")
+        problems += [] if self.policy is None else member("policy", self.policy)
+        return problems + _zone_problems(self.time_zone)
 
     def active(self, now: datetime) -> Profile:
         """The profile that holds at a time."""

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 from shared.autoscaling.measurements import WeekProfile
 from shared.autoscaling.policies.checks import member, number, number_or_none
-from shared.autoscaling.policies.combine import Composite, flattened
+from shared.autoscaling.policies.combine import flattened
 from shared.autoscaling.policies.recommendations import instances, shown
-from shared.autoscaling.policy import Observation, PolicyFunction, Recommendation, ask
+from shared.autoscaling.policy import Composite, Observation, PolicyFunction, Recommendation, ask
 
 HOURS_OF_A_WEEK = 168
 LEAD_MINUTES_MAX = 1440

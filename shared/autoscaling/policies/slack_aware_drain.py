@@ -72,7 +72,7 @@ class SlackAwareDrain(Policy):
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = [
+        problems = [
             *text("metric", self.metric),
             *fraction("share", self.share),
             *fraction("calm_share", self.calm_share),
@@ -80,10 +80,10 @@ class SlackAwareDrain(Policy):
             *number_or_none("rate_per_instance_minute", self.rate_per_instance_minute, above=0),
             *number_or_none("dead_time_minutes", self.dead_time_minutes, at_least=0),
         ]
-        if not found and self.calm_share > self.share:
+        if not problems and self.calm_share > self.share:
             bound = f"must be at most share = {self.share}"
-            found.append(f"calm_share = {self.calm_share}: {bound}")
-        return found
+            problems.append(f"calm_share = {self.calm_share}: {bound}")
+        return problems
 
     def __call__(self, seen: Observation) -> Recommendation:
         start = seen.now - timedelta(minutes=self.slope_minutes)

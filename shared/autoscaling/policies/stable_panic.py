@@ -55,17 +55,17 @@ class StablePanic(Policy):
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = text("metric", self.metric)
+        problems = text("metric", self.metric)
         for name in ("target_per_instance", "stable_seconds", "panic_seconds"):
             most = None if name == "target_per_instance" else SECONDS_MAX
-            found += number(name, getattr(self, name), above=0, at_most=most)
+            problems += number(name, getattr(self, name), above=0, at_most=most)
         for name in ("panic_threshold", "max_scale_up_rate", "max_scale_down_rate"):
-            found += number(name, getattr(self, name), above=1)
+            problems += number(name, getattr(self, name), above=1)
         windows = is_number(self.panic_seconds) and is_number(self.stable_seconds)
         if windows and self.panic_seconds > self.stable_seconds:
             bound = f"must be at most stable_seconds = {self.stable_seconds}"
-            found.append(f"panic_seconds = {self.panic_seconds}: {bound}")
-        return found
+            problems.append(f"panic_seconds = {self.panic_seconds}: {bound}")
+        return problems
 
     def __call__(self, seen: Observation) -> Recommendation:
         samples = seen.history(self.metric).samples

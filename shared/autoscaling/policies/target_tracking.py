@@ -56,17 +56,17 @@ class TargetTracking(Policy):
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = [
+        problems = [
             *text("metric", self.metric),
             *number("target", self.target, above=0),
             *number("tolerance", self.tolerance, at_least=0),
             *one_of("statistic", self.statistic, STATISTICS),
         ]
-        if not found and self.tolerance >= 1:
-            found.append(f"tolerance = {self.tolerance}: must be below 1")
+        if not problems and self.tolerance >= 1:
+            problems.append(f"tolerance = {self.tolerance}: must be below 1")
         if self.reporting_metric is not None:
-            found += text("reporting_metric", self.reporting_metric)
-        return found
+            problems += text("reporting_metric", self.reporting_metric)
+        return problems
 
     def __call__(self, seen: Observation) -> Recommendation:
         window = seen.window(self.metric)

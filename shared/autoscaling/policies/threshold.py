@@ -1,4 +1,4 @@
-"""The rule of the original."""
+"""The policy of the original."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 @dataclass(frozen=True, slots=True)
 class Threshold(Policy):
-    """The rule of the original: scale out on a high average, in on a low maximum.
+    """The policy of the original: scale out on a high average, in on a low maximum.
 
     With at least ``minimum_samples`` samples in the window: mean > ``upper`` → out by
     ``step_out``; maximum < ``lower`` → in by ``step_in``; otherwise stay. The average reacts to
@@ -38,13 +38,13 @@ class Threshold(Policy):
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = text("metric", self.metric)
-        found += number("upper", self.upper) + number("lower", self.lower)
+        problems = text("metric", self.metric)
+        problems += number("upper", self.upper) + number("lower", self.lower)
         if is_number(self.upper) and is_number(self.lower) and not self.lower < self.upper:
-            found.append(f"lower = {self.lower}: must be below upper = {self.upper}")
+            problems.append(f"lower = {self.lower}: must be below upper = {self.upper}")
         for name in ("minimum_samples", "step_out", "step_in"):
-            found += whole(name, getattr(self, name), 1)
-        return found
+            problems += whole(name, getattr(self, name), 1)
+        return problems
 
     def __call__(self, seen: Observation) -> Recommendation:
         window = seen.window(self.metric)
