@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 
 from backtest.errors import NoHistory
-from backtest.workload import FILLED_MINUTES_MAX, Workload
+from backtest.workload import FILLED_MINUTES_MAX, Workload, minutes_of
 from local.demo.traces import MINUTE
 from shared.autoscaling import Resource
 from shared.autoscaling.learning import known_throughput
@@ -126,10 +126,10 @@ def workload_from(resource: Resource, points: Sequence[Point], rate: float) -> W
             gaps += 1
             continue
         empty += after.backlog == 0
-        came = _arrivals(before, after, rate)
-        for minute, share in _minutes(before.time - start, after.time - start):
-            arrivals[minute] += came * share
-            covered[minute] += share * ((after.time - before.time) / MINUTE)
+        came, lasted = _arrivals(before, after, rate), after.time - before.time
+        for minute, inside in minutes_of(before.time - start, after.time - start):
+            arrivals[minute] += came * (inside / lasted)
+            covered[minute] += inside / lasted * (lasted / MINUTE)
     kept = np.flatnonzero(covered >= 0.5)
     if not len(kept):
         raise NoHistory(
@@ -157,12 +157,3 @@ def _arrivals(before: Point, after: Point, rate: float) -> float:
     if after.backlog == 0:
         return 0.0
     return max(0.0, after.backlog - before.backlog + could)
-
-
-def _minutes(begin: timedelta, end: timedelta) -> list[tuple[int, float]]:
-    """The minutes that an interval touches, each with its share of the interval."""
-    found = []
-    for minute in range(begin // MINUTE, -(-end // MINUTE)):
-        inside = min(end, (minute + 1) * MINUTE) - max(begin, minute * MINUTE)
-        found.append((minute, inside / (end - begin)))
-    return found

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from backtest.faults import Weather, stormy_replay
+from backtest.faults import FaultRates, replay_with_faults
 from backtest.progress import Progress
 from backtest.rules_file import Rules, load_rules
 from shared.autoscaling import Cooldown, Guards, Observation, RateLimit, Recommendation
@@ -16,7 +16,7 @@ from tests.simulation.test_mutants import Mutant, in_place_of, mutated, target
 
 MINUTES = 1500
 SEEDS_MAX = 25
-STORM = Weather(
+OFTEN = FaultRates(
     order_slow=0.15,
     order_doubled=0.3,
     order_refused=0.1,
@@ -101,7 +101,7 @@ MUTANTS = [
 
 def violations(rules: Rules, seed: int) -> list[str]:
     load = workload(bursty(seed, MINUTES, mean=400))
-    _, faults = stormy_replay(arena(instance_rate=100), load, rules, seed, Progress(), STORM)
+    _, faults = replay_with_faults(arena(instance_rate=100), load, rules, seed, Progress(), OFTEN)
     found: list[str] = faults["first_violations"]
     return found
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from backtest.autoscale_setting import convert
-from backtest.autoscale_source import written
 from backtest.autoscale_week import Begins, Holds, week
 from backtest.cli import main
 from backtest.errors import BacktestError
+from backtest.import_autoscale import written
 from shared.autoscaling import Resource, Schedule
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
