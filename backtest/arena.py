@@ -11,8 +11,9 @@ and never before ``t + 1``. Fewer instances are fewer from ``t + 1`` on. Orders 
 the last one counts: it takes back what it does not want, and instances that are on their way and
 that it still wants come when they were due (as Azure finishes an operation before it begins the
 next): these rules are those of ``local.demo.fluid_queue``. Its queue is exact at any time, for it
-remembers when what waits came; here one number a minute is enough, and many times as fast. With ``superseding="restart"`` a new order for
-more instances makes all that are on their way start again.
+remembers when what waits came; here one number a minute is enough, and many times as fast. With
+``superseding="restart"`` a new order for more instances makes all that are on their way start
+again.
 
     J = Σ n_t + κ·Σ |n_t - n_{t-1}| + P·Σ late_t          in instance-minutes
 

@@ -49,9 +49,9 @@ COMMANDS = {"import-autoscale": _import_autoscale, "tune": _tune}
 
 def _backtest(arguments: Sequence[str]) -> int:
     options = command_line.parse(arguments)
-    found = _study(options)
-    _tell(found, options)
-    return FAILED if found.faults.get("violations") else 0
+    result = _study(options)
+    _tell(result, options)
+    return FAILED if result.faults.get("violations") else 0
 
 
 def _study(options: argparse.Namespace) -> Study:
@@ -67,12 +67,12 @@ def _workload(options: argparse.Namespace, rules: Rules) -> Workload:
     return load_history(rules.resource, options.instance_rate)
 
 
-def _tell(found: Study, options: argparse.Namespace) -> None:
+def _tell(result: Study, options: argparse.Namespace) -> None:
     if options.plot:
         from backtest.plot import draw  # noqa: PLC0415  slow to import, and seldom asked for
 
-        draw(found, options.plot)
+        draw(result, options.plot)
     if options.json:
-        sys.stdout.write(json.dumps(found.as_dict(), ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(result.as_dict(), ensure_ascii=False) + "\n")
     else:
-        show(found, Console())
+        show(result, Console())

@@ -85,15 +85,15 @@ def points_of(resource: Resource, entries: Sequence[LogEntry], state: ScalingSta
     metric = next((n for n, s in resource.metrics.items() if counts_backlog(s)), None)
     if metric is None:
         raise NoHistory(f"no metric of {resource.name} counts waiting items")
-    found: dict[datetime, Point] = {}
+    by_time: dict[datetime, Point] = {}
     for entry in entries:
         if entry.kind is not EntryKind.DECISION or entry.metric != metric:
             continue
         if entry.current is not None and entry.value is not None:
-            found[entry.time] = Point(entry.time, entry.value, entry.current)
+            by_time[entry.time] = Point(entry.time, entry.value, entry.current)
     for point in _kept(state, metric):
-        found.setdefault(point.time, point)
-    return sorted(found.values(), key=lambda point: point.time)
+        by_time.setdefault(point.time, point)
+    return sorted(by_time.values(), key=lambda point: point.time)
 
 
 def _kept(state: ScalingState, metric: str) -> list[Point]:

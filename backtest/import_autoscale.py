@@ -50,9 +50,9 @@ def _check(source: str) -> None:
     """What is written must be what the app accepts."""
     names: dict[str, Any] = {}  # the text was written just above
     exec(compile(source, "scaling_rules.py", "exec"), names)  # noqa: S102  # nosec B102
-    found = problems(names["resources"](load({})))
-    if found:
-        raise BacktestError("the setting makes rules that the app refuses: " + "; ".join(found))
+    wrong = problems(names["resources"](load({})))
+    if wrong:
+        raise BacktestError("the setting makes rules that the app refuses: " + "; ".join(wrong))
 
 
 def _put(source: str, output: Path | None) -> None:

@@ -123,10 +123,10 @@ class App:
     def samples(self, now: datetime, seen: Minute) -> list[Metric]:
         """Capacity first, so that decisions know it; then what is not backlog, then what is."""
         name = self.resource.name
-        found = [Metric(name, CAPACITY_METRIC, MetricValue(now, float(self.plan.capacity)))]
+        metrics = [Metric(name, CAPACITY_METRIC, MetricValue(now, float(self.plan.capacity)))]
         for metric, feed in self._feeds:
-            found.append(Metric(name, metric, MetricValue(now, seen.of(feed))))
-        return found
+            metrics.append(Metric(name, metric, MetricValue(now, seen.of(feed))))
+        return metrics
 
     def receive(self, metric: Metric, minute: int, now: datetime) -> None:
         """What the function ``scaling_logic`` does with one message."""
@@ -140,7 +140,7 @@ class App:
 
     def decided(self, decision: Decision) -> None:
         """Look at a decision; a rule that raises is held, and must not stay unseen here."""
-        if not self.rule_error and decision.candidates and decision.candidates[0].rule == "error":
+        if not self.rule_error and decision.candidates and decision.candidates[0].failed:
             self.rule_error = f"{decision.reason} (first at {decision.time:%Y-%m-%d %H:%M})"
 
     def carry_out(self, action: ScaleAction, minute: int, now: datetime) -> None:
@@ -165,13 +165,13 @@ class App:
         """What the function ``reconciler`` does."""
         if self.state.desired is None:
             return
-        found = reconcile(self.resource, self.state, self.plan.capacity, now, self.timing)
-        if found.desired is not None:
-            self.state = self.state.with_desired(found.desired)
-        if found.entry is not None and found.entry.kind is EntryKind.MANUAL_CHANGE:
+        outcome = reconcile(self.resource, self.state, self.plan.capacity, now, self.timing)
+        if outcome.desired is not None:
+            self.state = self.state.with_desired(outcome.desired)
+        if outcome.entry is not None and outcome.entry.kind is EntryKind.MANUAL_CHANGE:
             self.false_alarms += 1  # nobody but the app changes the plan here
-        if found.action is not None:
-            self.carry_out(found.action, minute, now)
+        if outcome.action is not None:
+            self.carry_out(outcome.action, minute, now)
 
 
 PROGRESS_MINUTES = 1440

@@ -47,7 +47,7 @@ class Study:
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``--json``; its keys are a promise."""
         best = self.clairvoyant.score(self.arena)
-        found = {
+        result = {
             "trace": {
                 "name": self.workload.name,
                 "minutes": self.workload.minutes,
@@ -63,7 +63,7 @@ class Study:
                 "actions": best.actions,
             },
         }
-        return {**found, "faults": dict(self.faults)} if self.faults else found
+        return {**result, "faults": dict(self.faults)} if self.faults else result
 
     def _with_regret(self, score: Score) -> dict[str, Any]:
         regrets = {
