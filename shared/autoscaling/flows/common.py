@@ -56,9 +56,9 @@ async def store_time(resource_name: str, store: StateStore) -> datetime:
         return error.read_at
 
 
-def tell(
-    log: logging.Logger, action: str, resource_name: str, told: str, level: int = logging.INFO
+def log_action(
+    log: logging.Logger, action: str, resource_name: str, text: str, level: int = logging.INFO
 ) -> None:
-    """``[action] resource: told``."""
+    """``[action] resource: text``."""
     fields = {"action": action, "resource": resource_name}
-    log.log(level, "[%s] %s: %s", action, resource_name, told, extra=fields)
+    log.log(level, "[%s] %s: %s", action, resource_name, text, extra=fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from shared.autoscaling.flows.common import tell, until_won
+from shared.autoscaling.flows.common import log_action, until_won
 from shared.autoscaling.operating.overrides import Change, check, line, starting
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
@@ -17,7 +17,7 @@ async def run(resource: Resource, change: Change, store: StateStore) -> LogEntry
     """The line written. Raises OverrideRefused, or StateConflict after too many lost races."""
     check(change, resource)
     entry = await until_won(resource.name, lambda: _attempt(resource, change, store))
-    tell(log, "override", resource.name, entry.reason, logging.WARNING)
+    log_action(log, "override", resource.name, entry.reason, logging.WARNING)
     return entry
 
 

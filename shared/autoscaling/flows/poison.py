@@ -11,7 +11,13 @@ from shared.autoscaling.actions import ActionTiming, entry, fail
 from shared.autoscaling.deciding.samples import merge
 from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import BadMessage, StateUnreadable
-from shared.autoscaling.flows.common import check_metric_name, find, store_time, tell, until_won
+from shared.autoscaling.flows.common import (
+    check_metric_name,
+    find,
+    log_action,
+    store_time,
+    until_won,
+)
 from shared.autoscaling.messages import all_refused, decode_action, decode_samples, named_resource
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
@@ -133,5 +139,5 @@ async def _record(
             body=message.body,
         )
     )
-    told = f"message {message.message_id} on {message.queue} could not be processed: {reason}"
-    tell(log, "poison", resource_name, told, logging.ERROR)
+    text = f"message {message.message_id} on {message.queue} could not be processed: {reason}"
+    log_action(log, "poison", resource_name, text, logging.ERROR)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from shared.autoscaling.actions import ActionTiming, reconcile
 from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.flows.common import tell
+from shared.autoscaling.flows.common import log_action
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, StateStore
 
@@ -47,7 +47,9 @@ async def reconcile_one(
         )
     except StateConflict:
         return None
-    tell(log, f"reconciled_{reconciliation.entry.kind}", resource.name, reconciliation.entry.reason)
+    log_action(
+        log, f"reconciled_{reconciliation.entry.kind}", resource.name, reconciliation.entry.reason
+    )
     return reconciliation.action
 
 
@@ -65,6 +67,6 @@ async def _isolated(
         error = f"no answer within {timeout_seconds:g} s"
     except Exception as failure:
         error = f"{type(failure).__name__}: {failure}"
-    told = f"could not be reconciled, next time again: {error}"
-    tell(log, "reconcile_failed", resource.name, told, logging.WARNING)
+    text = f"could not be reconciled, next time again: {error}"
+    log_action(log, "reconcile_failed", resource.name, text, logging.WARNING)
     return None

@@ -62,13 +62,13 @@ def starting(change: Change, now: datetime) -> Override | None:
 def line(resource: Resource, change: Change, now: datetime) -> LogEntry:
     """Who said what, and why, for the decision log."""
     override = starting(change, now)
-    told = f"{described(override)} by {change.by}"
+    text = f"{described(override)} by {change.by}"
     return LogEntry(
         resource_name=resource.name,
         time=now,
         kind=EntryKind.OVERRIDE,
         entry_id=f"override-{change.change_id}",
-        reason=f"{told}: {override.reason}" if override else told,
+        reason=f"{text}: {override.reason}" if override else text,
         evidence={"by": change.by},
     )
 

@@ -33,10 +33,10 @@ def meanwhile(resource: Resource, name: str) -> str:
     if name == resource.throughput.counted_metric:
         return "Decisions do not use it; the rate of an instance is not learned from it meanwhile."
     then = resource.guards.missing_for(name).then
-    told = {
+    text = {
         "hold_in": "Nothing is scaled in meanwhile.",
         "hold": "The capacity stays as it is meanwhile.",
     }.get(str(then), f"The capacity goes to {then} meanwhile, within the limits.")
     if name == resource.guards.breaker_metric:
-        told += " Whether the circuit breaker is open is unknown, so it prevents no scale-out."
-    return told
+        text += " Whether the circuit breaker is open is unknown, so it prevents no scale-out."
+    return text
