@@ -17,9 +17,9 @@ from shared.autoscaling import (
     Mode,
     QueueAge,
     Resource,
-    Service,
     ServiceBusSubscription,
     Threshold,
+    Throughput,
 )
 from shared.settings import Settings
 
@@ -52,7 +52,7 @@ def resources(settings: Settings) -> Sequence[Resource]:
             ),
             window_seconds=settings.window_seconds,
             goal=Goal(settings.age_limit_minutes, settings.switch_cost, settings.late_penalty),
-            service=Service(
+            throughput=Throughput(
                 settings.instance_rate_per_minute,
                 settings.dead_time_minutes,
                 completed_metric=settings.completed_metric or None,

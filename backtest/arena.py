@@ -9,9 +9,11 @@ Minute ``t`` goes like this, in this order:
 More instances come ``D`` minutes after the minute whose samples led to the order: for ``t + D``,
 and never before ``t + 1``. Fewer instances are fewer from ``t + 1`` on. Orders are absolute, and
 the last one counts: it takes back what it does not want, and instances that are on their way and
-that it still wants come when they were due (as in ``local.demo.fluid_queue``, and as Azure
-finishes an operation before it begins the next). With ``superseding="restart"`` a new order for
-more instances makes all that are on their way start again.
+that it still wants come when they were due (as Azure finishes an operation before it begins the
+next): these rules are those of ``local.demo.fluid_queue``. Its queue is exact at any time, for it
+remembers when what waits came; here one number a minute is enough, and many times as fast. With
+``superseding="restart"`` a new order for more instances makes all that are on their way start
+again.
 
     J = Σ n_t + κ·Σ |n_t - n_{t-1}| + P·Σ late_t          in instance-minutes
 
@@ -30,15 +32,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backtest.errors import BadArena
+from local.demo.fluid_queue import Capacity
+from local.demo.workload import BUSY_MINUTE_INSTANCES
 
 Floats = NDArray[np.float64]
 Schedule = NDArray[np.int64]
 
 Superseding = Literal["keep", "restart"]
-
-RATE_PERCENTILE = 99.9
-RATE_PERCENTILE_INSTANCES = 14
-"""Without a rate given: the busiest minute in a thousand needs this many instances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,6 @@ class Arena:
         _at_least("minimum of instances", self.min_instances, 1)
         _at_least("maximum of instances", self.max_instances, self.min_instances)
 
-    def effective_minute(self, minute: int, capacity: int, wanted: int) -> int:
-        """The first minute with the capacity that was ordered at the end of ``minute``."""
-        return minute + max(1, self.dead_time_minutes if wanted > capacity else 1)
-
 
 def _at_least(name: str, value: float, bound: float) -> None:
     if not (math.isfinite(value) and value >= bound):
@@ -82,49 +78,48 @@ def _at_least(name: str, value: float, bound: float) -> None:
 
 def usual_rate(arrivals: Floats) -> float:
     """μ such that the 99.9th percentile minute needs 14 instances. Raises BadArena."""
-    busy = float(np.percentile(arrivals, RATE_PERCENTILE)) if len(arrivals) else 0.0
+    busy = float(np.percentile(arrivals, 99.9)) if len(arrivals) else 0.0
     if busy <= 0:
         raise BadArena(
-            f"the {RATE_PERCENTILE}th percentile minute of the trace has no arrivals, so no rate "
-            "can be told from it; give --instance-rate, the items that one instance serves a minute"
+            "the 99.9th percentile minute of the trace has no arrivals, so no rate can be told "
+            "from it; give --instance-rate, the items that one instance serves a minute"
         )
-    return busy / RATE_PERCENTILE_INSTANCES
+    return busy / BUSY_MINUTE_INSTANCES
 
 
 class Plan:
     """The instances there are, and those that were ordered and are on their way."""
 
-    __slots__ = ("_arena", "_coming", "capacity", "ordered")
+    __slots__ = ("_arena", "_ordered", "capacity")
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._coming: list[tuple[int, int]] = []  # (due minute, capacity), both growing
         self.capacity = arena.min_instances
-        self.ordered = self.capacity
+        self._ordered = Capacity(arena.min_instances)
+
+    @property
+    def ordered(self) -> int:
+        return self._ordered.ordered
 
     def order(self, wanted: int, minute: int) -> None:
         """At the end of ``minute``. Absolute: the same order again changes nothing."""
         if wanted == self.ordered:
             return
-        coming = self._coming if wanted > self.capacity else []
-        due = self._arena.effective_minute(minute, self.capacity, wanted)
-        if self._arena.superseding == "restart":
-            coming = []
-        enough = [when for when, capacity in coming if capacity >= wanted]
-        fewer = [(when, capacity) for when, capacity in coming if capacity < wanted]
-        self._coming = [*fewer, (enough[0] if enough else due, wanted)]
-        self.ordered = wanted
+        restart, ordered = self._arena.superseding == "restart", self._ordered
+        if restart or wanted <= self.capacity:  # what this minute gave back is still there
+            ordered = Capacity(self.capacity, () if restart else ordered.pending)
+        self._ordered = ordered.order(wanted, minute, max(1, self._arena.dead_time_minutes))
 
     def set_by_hand(self, capacity: int) -> None:
         """A person's change is there at once; what was on its way before does not come any more."""
-        self.capacity = self.ordered = capacity
-        self._coming = []
+        self.capacity, self._ordered = capacity, Capacity(capacity)
 
     def begin(self, minute: int) -> bool:
         """What is due for ``minute`` is there; True where that changed the capacity."""
         before = self.capacity
-        while self._coming and self._coming[0][0] <= minute:
-            self.capacity = self._coming.pop(0)[1]
+        if self._ordered.pending:
+            self._ordered = self._ordered.at(minute)
+        self.capacity = self._ordered.effective
         return self.capacity != before
 
 

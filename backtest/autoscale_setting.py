@@ -56,7 +56,7 @@ CLOCK = re.compile(r"(?:(\d+)\.)?(\d+):(\d+):(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """When a profile holds: weekdays and times of day, or one while between two local times."""
+    """When a profile holds: weekdays and times of day, or one interval between two local times."""
 
     weekdays: tuple[str, ...] = ()
     start: str = ""
@@ -129,26 +129,26 @@ def _regular(profiles: Sequence[ProfileOf], ends: Mapping[str, ProfileOf]) -> Pr
 
 def _setting(document: Any) -> Mapping[str, Any]:
     """The properties, wherever the form of the document has them."""
-    found = document
-    if isinstance(found, dict) and isinstance(found.get("resources"), list):
+    setting = document
+    if isinstance(setting, dict) and isinstance(setting.get("resources"), list):
         kind = "microsoft.insights/autoscalesettings"
-        settings = [r for r in found["resources"] if str(r.get("type", "")).lower() == kind]
+        settings = [r for r in setting["resources"] if str(r.get("type", "")).lower() == kind]
         if not settings:
             raise BacktestError("resources: none is of type Microsoft.Insights/autoscaleSettings")
-        found = settings[0]
-    if isinstance(found, dict) and isinstance(found.get("properties"), dict):
-        found = found["properties"]
-    if not isinstance(found, dict) or "profiles" not in found:
+        setting = settings[0]
+    if isinstance(setting, dict) and isinstance(setting.get("properties"), dict):
+        setting = setting["properties"]
+    if not isinstance(setting, dict) or "profiles" not in setting:
         raise BacktestError("this is no autoscale setting: a JSON object with profiles is needed")
-    return found
+    return setting
 
 
 def _target(setting: Mapping[str, Any]) -> AppServicePlan:
     uri = str(setting.get("targetResourceUri", ""))
-    found = PLAN.fullmatch(uri)
-    if found is None:
+    plan = PLAN.fullmatch(uri)
+    if plan is None:
         raise BacktestError(f"targetResourceUri = {uri!r}: must be an App Service Plan")
-    return AppServicePlan(*found.groups())
+    return AppServicePlan(*plan.groups())
 
 
 def _listed(setting: Mapping[str, Any]) -> list[Any]:
@@ -287,16 +287,16 @@ def _zone(name: Any, place: str) -> str:
 def _marks_end(name: str) -> str:
     """The portal writes the end of a recurring profile as a profile whose name is JSON."""
     try:
-        found = json.loads(name)
+        mark = json.loads(name)
     except ValueError:
         return ""
-    return str(found.get("for", "")) if isinstance(found, dict) else ""
+    return str(mark.get("for", "")) if isinstance(mark, dict) else ""
 
 
 def _recurring(
     profiles: Sequence[ProfileOf], ends: Mapping[str, ProfileOf], reading: _Reading
 ) -> Iterator[ProfileOf]:
-    """Each recurring profile for the whiles that it holds."""
+    """Each recurring profile for the intervals in which it holds."""
     begins = [
         Begins(n, p.when.weekdays, p.when.start, ends_another=bool(_marks_end(p.name)))
         for n, p in enumerate(profiles)

@@ -3,16 +3,26 @@
 The clairvoyant orders ahead, so the dead time does not exist for it, and it chooses the capacity
 of the first minute freely. Within its table the program is exact; what it costs is then played in
 the same arena as everybody's schedule, so J_dp is the cost of a schedule that really exists.
+
+The program runs backwards, compiled by numba. Time is in minutes, work in whole cells of
+``1/cells`` instance-minutes, so that transitions are exact integers:
+
+    backlog' = max(0, backlog + work[t] - cells·n)
+
+The state is the backlog above the least that anybody could have (``floor[t]``, with all instances
+at all times), so that overload does not need a larger table.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from numba import njit
+from numpy.typing import NDArray
 
 from backtest.arena import Arena, Floats, Schedule
-from backtest.kernels import Problem, optimum
 
 CELLS_PER_INSTANCE_MAX = 16
 """Finer cells than this change the schedule's cost by less than the gap to the bound shows."""
@@ -74,7 +84,136 @@ def _late_instances(arena: Arena) -> int:
     One more instance for one minute costs at most 1 + 2κ and saves P for each minute that an
     instance-minute of work would go on being late. So where an instance can still be had, such
     work is late for at most (1 + 2κ)/P minutes, rounded up; in each of them the plan's full size
-    may be missing. With next to no penalty that is cut short, and the schedule may be dearer.
+    may be missing. With next to no penalty that is cut short, and the schedule may cost more.
     """
     late_minutes = (1 + 2 * arena.switch_cost) / arena.late_penalty
     return arena.max_instances * math.ceil(min(late_minutes, LATE_MINUTES_MAX))
+
+
+class Problem(NamedTuple):
+    """What ``optimum`` works on; numba takes named tuples apart, not dataclasses."""
+
+    work: Schedule
+    """Cells that come in each minute."""
+    fresh: Floats
+    """Backlog, in cells, that is not late at the end of each minute."""
+    floor: Schedule
+    """The least backlog that anybody could have at the end of each minute, in cells."""
+    width: Schedule
+    """How far above the floor the backlog may be."""
+    cells: int
+    """Cells that one instance serves in a minute."""
+    late_cost: float
+    """Of one cell that is late, for a minute."""
+    switch_cost: float
+    min_instances: int
+    options: int
+    """Capacities to choose from: min_instances and the next ones."""
+    stride: int
+    """Minutes between two checkpoints."""
+
+
+@njit(cache=True)
+def _sweep(
+    wish: Floats, switch_cost: float, value: Floats, choice: NDArray[np.uint8]
+) -> None:  # numba: in place
+    """For each n: the least of wish[m] + switch_cost·|m - n|, and its m; two passes suffice."""
+    count = len(wish)
+    best, at = wish[0], 0
+    for n in range(count):
+        best += switch_cost
+        if wish[n] <= best:
+            best, at = wish[n], n
+        value[n], choice[n] = best, at
+    best, at = wish[count - 1], count - 1
+    for n in range(count - 1, -1, -1):
+        best += switch_cost
+        if wish[n] <= best:
+            best, at = wish[n], n
+        if best < value[n]:
+            value[n], choice[n] = best, at
+
+
+@njit(cache=True)
+def _wishes(
+    backlog: int,
+    t: int,
+    later: Floats,
+    problem: Problem,
+    wish: Floats,
+) -> None:
+    """What each number of instances in minute ``t`` leads to, from that minute to the end."""
+    least, width = problem.floor[t], problem.width[t]
+    fresh, late_cost = problem.fresh[t], problem.late_cost
+    left = backlog + problem.work[t] - problem.cells * problem.min_instances
+    for k in range(len(wish)):
+        now = max(left - problem.cells * k, 0)
+        above = now - least
+        if above > width:
+            wish[k] = np.inf
+        else:
+            cost = problem.min_instances + k + late_cost * max(now - fresh, 0.0)
+            wish[k] = cost + later[above, k]
+
+
+@njit(cache=True)
+def _step_back(
+    t: int, later: Floats, problem: Problem, value: Floats, choice: NDArray[np.uint8]
+) -> None:
+    """From the values at the end of minute ``t`` to those, and the choices, at its start."""
+    wish = np.empty(value.shape[1])
+    least = problem.floor[t - 1] if t else 0
+    for above in range(problem.width[t - 1] + 1 if t else 1):
+        _wishes(least + above, t, later, problem, wish)
+        _sweep(wish, problem.switch_cost, value[above], choice[above])
+
+
+@njit(cache=True)
+def optimum(problem: Problem) -> Schedule:
+    """The cheapest schedule in cells. Values are kept only at every ``stride``-th minute.
+
+    1. Backwards over all minutes, keeping checkpoints. 2. Forwards, one stretch after the other:
+    backwards over the stretch once more, now keeping the choices, and then along them.
+    """
+    minutes, stride = len(problem.work), problem.stride
+    states = int(problem.width.max()) + 1
+    stretches = (minutes + stride - 1) // stride
+    kept = np.zeros((stretches + 1, states, problem.options))
+    spare = np.zeros((2, states, problem.options))
+    choice = np.zeros((stride, states, problem.options), dtype=np.uint8)
+    for stretch in range(stretches - 1, 0, -1):
+        end = min((stretch + 1) * stride, minutes)
+        _stretch_back(stretch * stride, end, kept[stretch + 1], problem, spare, choice)
+        kept[stretch] = spare[0]
+    schedule = np.empty(minutes, dtype=np.int64)
+    backlog, k = 0, -1
+    for stretch in range(stretches):
+        start, end = stretch * stride, min((stretch + 1) * stride, minutes)
+        _stretch_back(start, end, kept[stretch + 1], problem, spare, choice)
+        if stretch == 0:
+            k = int(np.argmin(spare[0, 0]))
+        for t in range(start, end):
+            above = backlog - (problem.floor[t - 1] if t else 0)
+            k = choice[t - start, above, k]
+            schedule[t] = problem.min_instances + k
+            backlog = max(backlog + problem.work[t] - problem.cells * schedule[t], 0)
+    return schedule
+
+
+@njit(cache=True)
+def _stretch_back(
+    start: int,
+    end: int,
+    later: Floats,
+    problem: Problem,
+    spare: Floats,
+    choice: NDArray[np.uint8],
+) -> None:
+    """Values at the start of the stretch end up in ``spare[0]``, choices in ``choice``."""
+    from_row = 1
+    spare[1] = later
+    for t in range(end - 1, start - 1, -1):
+        _step_back(t, spare[from_row], problem, spare[1 - from_row], choice[t - start])
+        from_row = 1 - from_row
+    if from_row != 0:
+        spare[0] = spare[1]

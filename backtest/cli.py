@@ -24,9 +24,11 @@ FAILED, UNUSABLE = 1, 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0, 1 where faults broke a safety rule, 2 where the input cannot be used."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return COMMANDS.get(words[0], _backtest)(words) if words else _backtest(words)
+        return (
+            COMMANDS.get(arguments[0], _backtest)(arguments) if arguments else _backtest(arguments)
+        )
     except BacktestError as error:
         Console(stderr=True, soft_wrap=True).print(
             f"python -m backtest: {error}", markup=False, highlight=False
@@ -34,22 +36,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNUSABLE
 
 
-def _import_autoscale(words: Sequence[str]) -> int:
-    return import_autoscale.run(words[1:])
+def _import_autoscale(arguments: Sequence[str]) -> int:
+    return import_autoscale.run(arguments[1:])
 
 
-def _tune(words: Sequence[str]) -> int:
-    return tune.run(words[1:])
+def _tune(arguments: Sequence[str]) -> int:
+    return tune.run(arguments[1:])
 
 
 COMMANDS = {"import-autoscale": _import_autoscale, "tune": _tune}
 
 
-def _backtest(words: Sequence[str]) -> int:
-    options = command_line.parse(words)
-    found = _study(options)
-    _tell(found, options)
-    return FAILED if found.faults.get("violations") else 0
+def _backtest(arguments: Sequence[str]) -> int:
+    options = command_line.parse(arguments)
+    result = _study(options)
+    _tell(result, options)
+    return FAILED if result.faults.get("violations") else 0
 
 
 def _study(options: argparse.Namespace) -> Study:
@@ -65,12 +67,12 @@ def _workload(options: argparse.Namespace, rules: Rules) -> Workload:
     return load_history(rules.resource, options.instance_rate)
 
 
-def _tell(found: Study, options: argparse.Namespace) -> None:
+def _tell(result: Study, options: argparse.Namespace) -> None:
     if options.plot:
         from backtest.plot import draw  # noqa: PLC0415  slow to import, and seldom asked for
 
-        draw(found, options.plot)
+        draw(result, options.plot)
     if options.json:
-        sys.stdout.write(json.dumps(found.as_dict(), ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(result.as_dict(), ensure_ascii=False) + "\n")
     else:
-        show(found, Console())
+        show(result, Console())

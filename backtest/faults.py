@@ -1,4 +1,4 @@
-"""The replay in bad weather: samples and orders get lost, late, doubled and refused, by a seed.
+"""The replay in bad rates: samples and orders get lost, late, doubled and refused, by a seed.
 
 What the queues, the sources, Azure and people may do to the app is done to it here; the app answers
 with its own code, which retries, resends, ignores and repairs as in production.
@@ -8,28 +8,28 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, TypeVar
 
-from backtest.app import App
 from backtest.arena import Arena, Plan
-from backtest.feeds import Minute
 from backtest.progress import Progress
-from backtest.replay import Replay, in_arena, run
+from backtest.replay import App, Minute, Replay, in_arena, run
 from backtest.rules_file import Rules
 from backtest.safety import Safety
-from backtest.scalers import AppState, NextMinute, PlanControl, Scalers, finished
 from backtest.workload import Workload
+from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.autoscaling import Mode
-from shared.autoscaling.acting.actions import reason_to_ignore
+from shared.autoscaling.actions import reason_to_ignore
+from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.desired import ScaleAction
-from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
+from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, StateConflict
 from shared.autoscaling.flows import reconciler, scaler
 from shared.autoscaling.measurements import Metric, MetricValue
+from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Decision, LogEntry, Override, ScalingState
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ OUT_OF_BOUNDS_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class FaultRates:
     """Chances per sample, per order, or (from blackouts on) per minute."""
 
     sample_dropped: float = 0.05
@@ -66,10 +66,10 @@ class Weather:
     paused_minutes_max: int = 60
 
 
-class StormyApp(App):
+class FaultyApp(App):
     """The app under faults. ``counts`` says what happened to it, ``safety`` what broke."""
 
-    def __init__(self, rules: Rules, arena: Arena, seed: int, weather: Weather) -> None:
+    def __init__(self, rules: Rules, arena: Arena, seed: int, rates: FaultRates) -> None:
         resource = in_arena(rules.resource, arena)
         self.safety = Safety(resource, rules.timing)
         self.counts: Counter[str] = Counter()
@@ -77,7 +77,7 @@ class StormyApp(App):
         self._told: Sequence[LogEntry] = ()
         super().__init__(resource, Plan(arena), rules.timing, arena.backlog_metric)
         self._arena = arena
-        self._weather = weather
+        self._rates = rates
         self._random = Random(seed)  # noqa: S311  faults are to be repeated, not to be secret
         self._store = AppState(self)
         self._scalers = Scalers()
@@ -126,24 +126,24 @@ class StormyApp(App):
 
     def _people(self) -> None:
         """Somebody changes the plan, or pauses the app."""
-        if self._happens("changed_by_hand", self._weather.changed_by_hand):
+        if self._happens("changed_by_hand", self._rates.changed_by_hand):
             capacity = self._random.randint(1, self._arena.max_instances + OUT_OF_BOUNDS_MAX)
             if capacity != self.plan.capacity:
                 self.plan.set_by_hand(capacity)
                 self.safety.set_by_hand(capacity, self.now)
-        if self._happens("paused_by_hand", self._weather.paused_by_hand):
-            minutes = self._random.randint(1, self._weather.paused_minutes_max)
+        if self._happens("paused_by_hand", self._rates.paused_by_hand):
+            minutes = self._random.randint(1, self._rates.paused_minutes_max)
             until = self.now + timedelta(minutes=minutes)
             self.state = replace(self.state, override=Override(Mode.PAUSED, expires_at=until))
 
     def _breakdowns(self) -> None:
-        weather, minute = self._weather, self._minute
-        if self._happens("blackouts", weather.blackout):
-            self._dark_until = minute + self._random.randint(1, weather.blackout_minutes_max)
-        down = self._happens("outages", weather.outage)
+        rates, minute = self._rates, self._minute
+        if self._happens("blackouts", rates.blackout):
+            self._dark_until = minute + self._random.randint(1, rates.blackout_minutes_max)
+        down = self._happens("outages", rates.outage)
         if down:
-            self._down_until = minute + self._random.randint(1, weather.outage_minutes_max)
-        if down or self._happens("scalers_killed", weather.scalers_killed):
+            self._down_until = minute + self._random.randint(1, rates.outage_minutes_max)
+        if down or self._happens("scalers_killed", rates.scalers_killed):
             for action in self._scalers.kill():
                 self._unattended(action.target)
                 self._late_orders.append((minute + self._later(), action))
@@ -160,13 +160,13 @@ class StormyApp(App):
         return [m for metric in super().samples(now, seen) for m in self._delivered(metric)]
 
     def _delivered(self, metric: Metric) -> list[Metric]:
-        weather = self._weather
-        if self._happens("samples_dropped", weather.sample_dropped):
+        rates = self._rates
+        if self._happens("samples_dropped", rates.sample_dropped):
             return []
-        if self._happens("samples_late", weather.sample_late):
+        if self._happens("samples_late", rates.sample_late):
             self._late_samples.append((self._minute + self._later(), metric))
             return []
-        if self._happens("samples_doubled", weather.sample_doubled):
+        if self._happens("samples_doubled", rates.sample_doubled):
             return [metric, metric]
         return [metric]
 
@@ -178,9 +178,9 @@ class StormyApp(App):
 
     def carry_out(self, action: ScaleAction, minute: int, now: datetime) -> None:
         """A message to the scaler gets lost, doubled, or a scaler of its own, beside others."""
-        if self._happens("orders_lost", self._weather.order_lost):
+        if self._happens("orders_lost", self._rates.order_lost):
             return
-        if self._happens("orders_doubled", self._weather.order_doubled):
+        if self._happens("orders_doubled", self._rates.order_doubled):
             self._late_orders.append((minute + self._later(), action))
         if reason_to_ignore(self.resource, self.state, action, now) is not None:
             self.counts["orders_ignored"] += 1
@@ -191,25 +191,25 @@ class StormyApp(App):
         )
 
     def _read(self) -> MetricValue:
-        if self._happens("plan_unreadable", self._weather.plan_unreadable):
+        if self._happens("plan_unreadable", self._rates.plan_unreadable):
             raise CapacityDelayed("503")
         return MetricValue(self.now, float(self.plan.capacity))
 
     async def _change(self, action: ScaleAction, capacity: int) -> None:
         """The order is slow on its way, or lost with its reply; the plan takes or refuses it."""
-        weather = self._weather
+        rates = self._rates
         self.safety.order(action, capacity, self.state, self.now)
-        slow = self._happens("orders_slow", weather.order_slow)
-        due = self._minute + (self._random.randint(1, weather.slow_minutes_max) if slow else 0)
-        if self._happens("replies_lost", weather.reply_lost):
+        slow = self._happens("orders_slow", rates.order_slow)
+        due = self._minute + (self._random.randint(1, rates.slow_minutes_max) if slow else 0)
+        if self._happens("replies_lost", rates.reply_lost):
             self._unattended(capacity)
             self._orders_on_their_way.append((due + 1, capacity))
             raise CapacityDelayed("no answer, outcome unknown", maybe_done=True)
         while self._minute < due:
             await NextMinute()
-        if self._happens("orders_deferred", weather.order_deferred):
+        if self._happens("orders_deferred", rates.order_deferred):
             raise CapacityDelayed("409: another operation runs")
-        if self._happens("orders_refused", weather.order_refused):
+        if self._happens("orders_refused", rates.order_refused):
             raise CapacityRefused("409: no instances available")
         self.plan.order(capacity, self._minute)
         done_by = self._minute + self._arena.dead_time_minutes
@@ -218,7 +218,7 @@ class StormyApp(App):
 
     def _unattended(self, capacity: int) -> None:
         """Whoever was to wait for the order is gone; the order may still take effect."""
-        minutes = self._weather.slow_minutes_max + self._arena.dead_time_minutes + 1
+        minutes = self._rates.slow_minutes_max + self._arena.dead_time_minutes + 1
         self.safety.unattended(capacity, self.now + timedelta(minutes=minutes))
 
     def reconcile(self, minute: int, now: datetime) -> None:
@@ -240,7 +240,7 @@ class StormyApp(App):
         raise AssertionError("the reconciler changes nothing itself")
 
     def _later(self) -> int:
-        return self._random.randint(1, self._weather.late_minutes_max)
+        return self._random.randint(1, self._rates.late_minutes_max)
 
     def _happens(self, fault: str, chance: float) -> bool:
         happens = self._random.random() < chance
@@ -267,19 +267,112 @@ def _without_log() -> Iterator[None]:
         log.setLevel(level)
 
 
-def stormy_replay(
+def replay_with_faults(
     arena: Arena,
     workload: Workload,
     rules: Rules,
     seed: int,
     progress: Progress,
-    weather: Weather = Weather(),
+    rates: FaultRates = FaultRates(),
 ) -> tuple[Replay, dict[str, Any]]:
     """The replay under faults, and what to report of them: counts, and what safety rules broke."""
-    app = StormyApp(rules, arena, seed, weather)
+    app = FaultyApp(rules, arena, seed, rates)
     with _without_log():
         replayed = run(app, arena, workload, progress.advance)
         app.close()
     faults = {name: app.counts[name] for name in sorted(app.counts)}
     broken = {"violations": app.safety.count, "first_violations": app.safety.broken}
     return replayed, {"seed": seed, **faults, **broken}
+
+
+# --- the app's own functions ``scaler`` and ``reconciler``: several at once, each slow -----------
+
+
+class NextMinute(Awaitable[None]):
+    """Whoever awaits it goes on with the next minute."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+class AppState(MemoryStateStore):
+    """The state of a replay's app as a store; a commit on another state than was read is refused.
+
+    The log is not kept.
+    """
+
+    def __init__(self, app: FaultyApp) -> None:
+        super().__init__(lambda: app.now)
+        self._app = app
+
+    async def load(self, resource_name: str) -> Snapshot:
+        return Snapshot(resource_name, self._app.state, self._app.now)
+
+    async def commit(
+        self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()
+    ) -> None:
+        if snapshot.state is not self._app.state:
+            raise StateConflict(f"{snapshot.resource_name}: changed since read")
+        self._app.told(entries)
+        self._app.state = state
+
+    async def record(self, entry: LogEntry) -> None:
+        """An ignored action: nothing changes."""
+
+
+class PlanControl:
+    """The plan as the app's CapacityControl; what happens to an order is the faults' to say."""
+
+    def __init__(
+        self, read: Callable[[], MetricValue], change: Callable[[int], Awaitable[None]]
+    ) -> None:
+        self._read = read
+        self._change = change
+
+    async def read(self, _: CapacityTarget) -> MetricValue:
+        return self._read()
+
+    async def change(self, _: CapacityTarget, capacity: int) -> None:
+        await self._change(capacity)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class Scalers:
+    """Those at work, oldest first; each goes on once a minute."""
+
+    def __init__(self) -> None:
+        self._running: list[tuple[ScaleAction, Coroutine[Any, Any, object]]] = []
+
+    def start(self, action: ScaleAction, work: Coroutine[Any, Any, object]) -> None:
+        if not _done(work):
+            self._running.append((action, work))
+
+    def step(self) -> None:
+        self._running = [(a, work) for a, work in self._running if not _done(work)]
+
+    def kill(self) -> list[ScaleAction]:
+        """End all, wherever they are; what they were to do comes again."""
+        ended, self._running = self._running, []
+        for _, work in ended:
+            work.close()
+        return [action for action, _ in ended]
+
+
+def _done(work: Coroutine[Any, Any, object]) -> bool:
+    try:
+        work.send(None)
+    except StopIteration:
+        return True
+    return False
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """The answer of what waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+    raise AssertionError("it waits for something")

@@ -20,10 +20,10 @@ from itertools import pairwise
 import numpy as np
 
 from backtest.errors import NoHistory
-from backtest.workload import FILLED_MINUTES_MAX, Workload
+from backtest.workload import FILLED_MINUTES_MAX, Workload, minutes_of
 from local.demo.traces import MINUTE
 from shared.autoscaling import Resource
-from shared.autoscaling.learning.dead_time_and_throughput import known_service
+from shared.autoscaling.learning import known_throughput
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
@@ -48,7 +48,7 @@ class Point:
 def load_history(resource: Resource, rate: float | None) -> Workload:
     """Read from the table that AzureWebJobsStorage names. Raises NoHistory."""
     entries, state = asyncio.run(_read(resource.name))
-    known = known_service(resource.service, state.learned).rate_per_instance_minute
+    known = known_throughput(resource.throughput, state.learned).rate_per_instance_minute
     rate = known if rate is None else rate
     if rate is None:
         raise NoHistory(
@@ -85,15 +85,15 @@ def points_of(resource: Resource, entries: Sequence[LogEntry], state: ScalingSta
     metric = next((n for n, s in resource.metrics.items() if counts_backlog(s)), None)
     if metric is None:
         raise NoHistory(f"no metric of {resource.name} counts waiting items")
-    found: dict[datetime, Point] = {}
+    by_time: dict[datetime, Point] = {}
     for entry in entries:
         if entry.kind is not EntryKind.DECISION or entry.metric != metric:
             continue
         if entry.current is not None and entry.value is not None:
-            found[entry.time] = Point(entry.time, entry.value, entry.current)
+            by_time[entry.time] = Point(entry.time, entry.value, entry.current)
     for point in _kept(state, metric):
-        found.setdefault(point.time, point)
-    return sorted(found.values(), key=lambda point: point.time)
+        by_time.setdefault(point.time, point)
+    return sorted(by_time.values(), key=lambda point: point.time)
 
 
 def _kept(state: ScalingState, metric: str) -> list[Point]:
@@ -126,10 +126,10 @@ def workload_from(resource: Resource, points: Sequence[Point], rate: float) -> W
             gaps += 1
             continue
         empty += after.backlog == 0
-        came = _arrivals(before, after, rate)
-        for minute, share in _minutes(before.time - start, after.time - start):
-            arrivals[minute] += came * share
-            covered[minute] += share * ((after.time - before.time) / MINUTE)
+        came, lasted = _arrivals(before, after, rate), after.time - before.time
+        for minute, inside in minutes_of(before.time - start, after.time - start):
+            arrivals[minute] += came * (inside / lasted)
+            covered[minute] += inside / lasted * (lasted / MINUTE)
     kept = np.flatnonzero(covered >= 0.5)
     if not len(kept):
         raise NoHistory(
@@ -157,12 +157,3 @@ def _arrivals(before: Point, after: Point, rate: float) -> float:
     if after.backlog == 0:
         return 0.0
     return max(0.0, after.backlog - before.backlog + could)
-
-
-def _minutes(begin: timedelta, end: timedelta) -> list[tuple[int, float]]:
-    """The minutes that an interval touches, each with its share of the interval."""
-    found = []
-    for minute in range(begin // MINUTE, -(-end // MINUTE)):
-        inside = min(end, (minute + 1) * MINUTE) - max(begin, minute * MINUTE)
-        found.append((minute, inside / (end - begin)))
-    return found

@@ -140,7 +140,7 @@ def _bounds(arena: Arena, work: Floats, before: float) -> tuple[Floats, Floats]:
 
 def _dual_bound(program: _Program) -> float:
     """The bound that the solver's dual values prove; with poor ones a poor bound, never a wrong."""
-    found = linprog(
+    solution = linprog(
         program.cost,
         A_ub=program.upper,
         b_ub=program.upper_side,
@@ -151,8 +151,8 @@ def _dual_bound(program: _Program) -> float:
     )
     y = np.zeros(program.upper.shape[0])
     z = np.zeros(program.equal.shape[0])
-    if found.ineqlin.marginals is not None:
-        y, z = np.minimum(found.ineqlin.marginals, 0.0), found.eqlin.marginals
+    if solution.ineqlin.marginals is not None:
+        y, z = np.minimum(solution.ineqlin.marginals, 0.0), solution.eqlin.marginals
     reduced = program.cost - program.upper.T @ y - program.equal.T @ z
     least = np.minimum(reduced * program.low, reduced * program.high)
     return float(program.upper_side @ y + least.sum()) + program.constant

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from backtest.arena import Arena, Floats, Schedule
-from backtest.kernels import backlogs
 
 NEGLIGIBLE_WORK = 1e-6
 """Instance-minutes: less late work than this is the rounding of long sums."""
@@ -30,9 +29,6 @@ class Score:
     instance_hours: float
     actions: int
     reversals: int
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +70,18 @@ def course(arena: Arena, arrivals: Floats, capacity: Schedule) -> Course:
         age_minutes=_ages(arrived, served, backlog),
         late_work=_late_work(arena, arrived, backlog),
     )
+
+
+@njit(cache=True)
+def backlogs(arrivals: Floats, capacity: Schedule, rate: float) -> Floats:
+    """The backlog at the end of each minute."""
+    left = np.empty(len(arrivals))
+    backlog = 0.0
+    for t in range(len(arrivals)):
+        waiting, served = backlog + arrivals[t], rate * capacity[t]
+        backlog = waiting - served if waiting > served else 0.0
+        left[t] = backlog
+    return left
 
 
 def _late_work(arena: Arena, arrived: Floats, backlog: Floats) -> Floats:

@@ -75,8 +75,8 @@ class _View:
 
     def _stretches(self, values: Floats, how: np.ufunc) -> Floats:
         part = values[self.first : self.end]
-        found = how.reduceat(part, np.arange(0, len(part), self.stride))
-        return np.asarray(found, dtype=np.float64)
+        drawn = how.reduceat(part, np.arange(0, len(part), self.stride))
+        return np.asarray(drawn, dtype=np.float64)
 
     def _lengths(self) -> Floats:
         return self._stretches(np.ones(self.end), np.add)

@@ -1,19 +1,178 @@
-"""Replay a trace through one resource's rules, in the app's own code."""
+"""Replay a trace through one resource's policy, in the app's own pure code.
+
+Nothing is decided here. Samples go through ``advance`` and orders through the life of ``actions``,
+minute by minute, just as in the flows of ``shared.autoscaling`` but without their storage.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Literal
 
-from backtest.app import PATIENCE, App, Order
 from backtest.arena import Arena, Plan, Queue, Schedule, as_schedule
-from backtest.feeds import Minute
 from backtest.progress import ignore
 from backtest.workload import Workload
 from shared.autoscaling import HubMetric, Limits, Resource
-from shared.autoscaling.acting.actions import ActionTiming
-from shared.autoscaling.declaring import Goal, Mode, Service
+from shared.autoscaling.actions import (
+    ActionTiming,
+    Settlement,
+    action_of,
+    reason_to_ignore,
+    reconcile,
+    settle,
+)
+from shared.autoscaling.declaring import Goal, Mode, PushedMetric, Throughput
+from shared.autoscaling.desired import ScaleAction
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.state import Decision, EntryKind, ScalingState
+from shared.autoscaling.transition import advance, counts_backlog
+
+Feed = Literal["backlog", "finished", "incoming", "0"]
+
+
+@dataclass(slots=True)
+class Minute:
+    """Items: left at the end of the minute, finished in it, and come in it."""
+
+    backlog: float
+    finished: float = 0.0
+    incoming: float = 0.0
+
+    def of(self, feed: Feed) -> float:
+        if feed == "backlog":
+            return self.backlog
+        if feed == "0":
+            return 0.0
+        return self.finished if feed == "finished" else self.incoming
+
+
+def feeds(resource: Resource, backlog_metric: str | None = None) -> Mapping[str, Feed]:
+    """By metric. All that count waiting items see the whole backlog, or only the one named."""
+    return {name: _feed(resource, name, backlog_metric) for name in resource.metrics}
+
+
+def _feed(resource: Resource, name: str, backlog_metric: str | None) -> Feed:
+    if name == resource.throughput.completed_metric:
+        return "finished"
+    if name == resource.throughput.incoming_metric:
+        return "incoming"
+    if backlog_metric is not None:
+        return "backlog" if name == backlog_metric else "0"
+    return "backlog" if counts_backlog(resource.metrics[name]) else "0"
+
+
+def not_in_a_trace(resource: Resource, fed: Mapping[str, Feed]) -> list[str]:
+    """Metrics whose zeros say nothing, for nobody knows what they would have been: CPU, say.
+
+    That there are neither dead letters nor scheduled messages is true of a trace.
+    """
+    return [
+        name
+        for name, source in resource.metrics.items()
+        if fed[name] == "0" and isinstance(source, PushedMetric)
+    ]
+
+
+TIMING = ActionTiming(
+    resend_seconds=60, retry_seconds=15, failure_hold_seconds=60, deadline_seconds=600
+)
+"""The settings' defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A decision that was applied, for plots and for the curious."""
+
+    minute: int
+    decision: Decision
+
+
+class App:
+    """One resource under its rules. ``plan`` is where its orders go."""
+
+    def __init__(
+        self,
+        resource: Resource,
+        plan: Plan,
+        timing: ActionTiming = TIMING,
+        backlog_metric: str | None = None,
+    ) -> None:
+        self.resource = resource
+        self.plan = plan
+        self.timing = timing
+        self.state = ScalingState()
+        self.orders: list[Order] = []
+        self.rule_error = ""
+        self.false_alarms = 0
+        fed = feeds(resource, backlog_metric).items()
+        self._feeds = sorted(fed, key=lambda one: one[1] == "backlog")
+
+    def begin(self, minute: int, now: datetime) -> None:
+        """What was ordered for this minute is there, and the scaler reads it back."""
+        if self.plan.begin(minute):
+            self.arrived(now)
+
+    def end(self, minute: int, now: datetime, seen: Minute) -> None:
+        """The collector takes its samples; the timer of the reconciler comes round."""
+        for metric in self.samples(now, seen):
+            self.receive(metric, minute, now)
+        self.reconcile(minute, now)
+
+    def samples(self, now: datetime, seen: Minute) -> list[Metric]:
+        """Capacity first, so that decisions know it; then what is not backlog, then what is."""
+        name = self.resource.name
+        metrics = [Metric(name, CAPACITY_METRIC, MetricValue(now, float(self.plan.capacity)))]
+        for metric, feed in self._feeds:
+            metrics.append(Metric(name, metric, MetricValue(now, seen.of(feed))))
+        return metrics
+
+    def receive(self, metric: Metric, minute: int, now: datetime) -> None:
+        """What the function ``scaling_logic`` does with one message."""
+        step = advance(self.resource, self.state, metric, now)
+        self.state = step.state
+        if step.decision is not None:
+            self.decided(step.decision)
+            if step.decision.applies and step.state.desired is not None:
+                self.orders.append(Order(minute, step.decision))
+                self.carry_out(action_of(self.resource.name, step.state.desired), minute, now)
+
+    def decided(self, decision: Decision) -> None:
+        """Look at a decision; a rule that raises is held, and must not stay unseen here."""
+        if not self.rule_error and decision.candidates and decision.candidates[0].failed:
+            self.rule_error = f"{decision.reason} (first at {decision.time:%Y-%m-%d %H:%M})"
+
+    def carry_out(self, action: ScaleAction, minute: int, now: datetime) -> None:
+        """What the function ``scaler`` does up to waiting for the plan."""
+        if reason_to_ignore(self.resource, self.state, action, now) is None:
+            self.plan.order(action.target, minute)
+
+    def arrived(self, now: datetime) -> None:
+        """What the function ``scaler`` does when the plan has done what was asked for."""
+        desired = self.state.desired
+        if desired is not None and self.plan.capacity == desired.target:
+            self.settle(Settlement(EntryKind.CONFIRMED, "capacity changed"), now)
+
+    def settle(self, settlement: Settlement, now: datetime) -> None:
+        if self.state.desired is None:
+            return
+        settled = settle(self.state.desired, settlement, now, self.timing)
+        if settled is not None:
+            self.state = self.state.with_desired(settled)
+
+    def reconcile(self, minute: int, now: datetime) -> None:
+        """What the function ``reconciler`` does."""
+        if self.state.desired is None:
+            return
+        outcome = reconcile(self.resource, self.state, self.plan.capacity, now, self.timing)
+        if outcome.desired is not None:
+            self.state = self.state.with_desired(outcome.desired)
+        if outcome.entry is not None and outcome.entry.kind is EntryKind.MANUAL_CHANGE:
+            self.false_alarms += 1  # nobody but the app changes the plan here
+        if outcome.action is not None:
+            self.carry_out(outcome.action, minute, now)
+
 
 PROGRESS_MINUTES = 1440
 FINISHED = "finished"
@@ -34,26 +193,26 @@ class Replay:
 
 def in_arena(resource: Resource, arena: Arena) -> Resource:
     """The resource with what the arena knows: rules optimise what they are judged by."""
-    if arena.finished_counted and resource.service.counted_metric is None:
+    if arena.finished_counted and resource.throughput.counted_metric is None:
         resource = replace(
             resource,
             metrics={**resource.metrics, FINISHED: HubMetric()},
-            service=replace(resource.service, completed_metric=FINISHED),
+            throughput=replace(resource.throughput, completed_metric=FINISHED),
         )
     return replace(
         resource,
         limits=Limits(arena.min_instances, arena.max_instances),
         goal=Goal(arena.age_limit_minutes, arena.switch_cost, arena.late_penalty),
-        service=_service(resource, arena),
+        throughput=_throughput(resource, arena),
         mode=Mode.ACTIVE,
     )
 
 
-def _service(resource: Resource, arena: Arena) -> Service:
+def _throughput(resource: Resource, arena: Arena) -> Throughput:
     if arena.service_learned:
-        return resource.service
+        return resource.throughput
     return replace(
-        resource.service,
+        resource.throughput,
         rate_per_instance_minute=arena.instance_rate,
         dead_time_minutes=arena.dead_time_minutes,
     )
@@ -63,7 +222,7 @@ def replay(
     arena: Arena,
     workload: Workload,
     resource: Resource,
-    timing: ActionTiming = PATIENCE,
+    timing: ActionTiming = TIMING,
     progress: Callable[[int], None] = ignore,
 ) -> Replay:
     """From the minimum of instances on, one decision per minute and metric."""

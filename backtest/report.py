@@ -74,15 +74,15 @@ def _row(score: Score, above: str) -> tuple[str, ...]:
 
 
 def _verdict(study: Study) -> str:
-    found = study.as_dict()["policies"]
-    mine = found[RULES]
+    policies = study.as_dict()["policies"]
+    mine = policies[RULES]
     cost = f"Your rules cost {mine['regret_dp']:.1%} more than the best schedule known"
     if study.faults:
         return f"{cost}. The faults struck your rules only: the others cannot be compared."
-    rivals = {name: score["J"] for name, score in found.items() if name != RULES}
+    rivals = {name: score["J"] for name, score in policies.items() if name != RULES}
     better = [name for name, J in rivals.items() if mine["J"] > J]
     alike = [name for name, J in rivals.items() if mine["J"] == J]
-    place = f"dearer than {', '.join(better)}" if better else "cheaper than every rival"
+    place = f"more expensive than {', '.join(better)}" if better else "cheaper than every rival"
     if alike and not better:
         place = f"as cheap as {', '.join(alike)}"
     return f"{cost} for this trace, and are {place}."

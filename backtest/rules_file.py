@@ -11,7 +11,7 @@ from typing import Any
 
 from backtest.errors import BadRules
 from shared.autoscaling import Resource
-from shared.autoscaling.acting.actions import ActionTiming
+from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.deciding.validation import problems
 from shared.settings import Settings, SettingsError, load, parse
 
@@ -39,9 +39,9 @@ def load_rules(path: Path, name: str | None = None) -> Rules:
     """The resource of that name, or the only one. Raises BadRules with every problem."""
     settings, notices = _settings(path)
     declared = _declared(path, settings)
-    found = problems(declared)
-    if found:
-        raise BadRules(f"{path}: {len(found)} problem(s):\n" + "\n".join(f"  - {p}" for p in found))
+    wrong = problems(declared)
+    if wrong:
+        raise BadRules(f"{path}: {len(wrong)} problem(s):\n" + "\n".join(f"  - {p}" for p in wrong))
     resource = _chosen(path, declared, name)
     timing = ActionTiming(
         resend_seconds=settings.action_resend_seconds,

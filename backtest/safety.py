@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from shared.autoscaling.acting.actions import ActionTiming
+from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.declaring import ManualChange, Mode
 from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
 from shared.autoscaling.measurements import CAPACITY_METRIC, NO_SAMPLES
@@ -22,7 +22,7 @@ from shared.autoscaling.state import Decision, EntryKind, ScalingState
 
 SHOWN_MAX = 20
 SEEN_MAX = 3000
-WORD_BEFORE_RULES = frozenset({"override", "bounds", "missing_data", "revoked"})
+STRONGER_GUARDS = frozenset({"override", "bounds", "missing_data", "revoked"})
 """Guards whose answer waits for no cooldown and no rate limit."""
 
 ENDS = {EntryKind.DEFERRED, EntryKind.FAILED}
@@ -79,11 +79,11 @@ class Safety:
             return
         self._bounds("decided", decision.desired, decision.time)
         if decision.desired < decision.current <= self.resource.limits.maximum:
-            for name in self.resource.metrics.keys() - {self.resource.service.counted_metric}:
+            for name in self.resource.metrics.keys() - {self.resource.throughput.counted_metric}:
                 self._seen_lately(name, decision, state)
         self._asked_once(decision)
         self._consumer_works(decision, state)
-        if not WORD_BEFORE_RULES & set(decision.limited_by):
+        if not STRONGER_GUARDS & set(decision.limited_by):
             self._cooldown(decision)
             self._rate_limits(decision, state)
         if not self.may_act(state, decision.time):
@@ -114,7 +114,7 @@ class Safety:
     def _consumer_works(self, decision: Decision, state: ScalingState) -> None:
         """While the consumer's breaker is known to be open, nothing scales out on its backlog."""
         name = self.resource.guards.breaker_metric
-        if name is None or not _out(decision) or WORD_BEFORE_RULES & set(decision.limited_by):
+        if name is None or not _out(decision) or STRONGER_GUARDS & set(decision.limited_by):
             return
         history = state.histories.get(name)
         if history is None or not history.samples or history.samples[-1].value <= 0:
@@ -184,10 +184,14 @@ class Safety:
         return respected and self.writer == "person" and capacity not in _explained(desired)
 
     def may_act(self, state: ScalingState, now: datetime) -> bool:
-        word = state.override
-        if word is None or word.mode is None or (word.expires_at and now >= word.expires_at):
+        override = state.override
+        if (
+            override is None
+            or override.mode is None
+            or (override.expires_at and now >= override.expires_at)
+        ):
             return self.resource.mode is Mode.ACTIVE
-        return word.mode is Mode.ACTIVE
+        return override.mode is Mode.ACTIVE
 
     # --- the life of an action ---
 

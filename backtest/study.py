@@ -10,12 +10,11 @@ from typing import Any
 from backtest.arena import Arena, Schedule
 from backtest.clairvoyant import clairvoyant
 from backtest.errors import BadArena
-from backtest.faults import stormy_replay
-from backtest.feeds import Feed, feeds, not_in_a_trace
+from backtest.faults import replay_with_faults
 from backtest.lower_bound import lower_bound
 from backtest.outcome import Course, Score, course
 from backtest.progress import Progress
-from backtest.replay import Replay, in_arena, replay
+from backtest.replay import Feed, Replay, feeds, in_arena, not_in_a_trace, replay
 from backtest.rivals import RIVALS
 from backtest.rules_file import Rules
 from backtest.workload import Workload
@@ -48,7 +47,7 @@ class Study:
     def as_dict(self) -> dict[str, Any]:
         """The JSON of ``--json``; its keys are a promise."""
         best = self.clairvoyant.score(self.arena)
-        found = {
+        result = {
             "trace": {
                 "name": self.workload.name,
                 "minutes": self.workload.minutes,
@@ -64,7 +63,7 @@ class Study:
                 "actions": best.actions,
             },
         }
-        return {**found, "faults": dict(self.faults)} if self.faults else found
+        return {**result, "faults": dict(self.faults)} if self.faults else result
 
     def _with_regret(self, score: Score) -> dict[str, Any]:
         regrets = {
@@ -120,7 +119,7 @@ def _replayed(
     if faults_seed is None:
         advance = progress.advance
         return replay(arena, workload, rules.resource, rules.timing, advance), {}
-    return stormy_replay(arena, workload, rules, faults_seed, progress)
+    return replay_with_faults(arena, workload, rules, faults_seed, progress)
 
 
 def _not_as_declared(resource: Resource, arena: Arena) -> Iterator[str]:

@@ -31,6 +31,7 @@ from backtest.replay import replay
 from backtest.rules_file import Rules, load_rules, with_policy
 from backtest.workload import Workload, load_workload
 from shared.autoscaling.policies.checks import is_number
+from shared.autoscaling.policy import described
 
 FITTED_SHARE = 0.6
 RANDOM_SHARE = 0.4
@@ -78,11 +79,11 @@ def run(arguments: Sequence[str]) -> int:
     rules = load_rules(options.rules, options.resource)
     ranges = ranges_of(rules.resource.policy, options.rules)
     workloads = [load_workload(path) for path in options.traces]
-    found = tune(rules, ranges, _parts(options, workloads), options, Progress())
+    result = tune(rules, ranges, _parts(options, workloads), options, Progress())
     if options.json:
-        sys.stdout.write(json.dumps(found.as_dict()) + "\n")
+        sys.stdout.write(json.dumps(result.as_dict()) + "\n")
     else:
-        _show(found, Console())
+        _show(result, Console())
     return 0
 
 
@@ -99,8 +100,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def ranges_of(policy: object, path: Path) -> Ranges:
     """What may be tuned. Raises BadRules where that is nothing, or not a number of the policy."""
-    ranges: Any = getattr(policy, "tunable", None)
-    if not is_dataclass(policy) or isinstance(policy, type) or not isinstance(ranges, Mapping):
+    ranges: Any = described(policy).tunable
+    if not is_dataclass(policy) or not ranges or not isinstance(ranges, Mapping):
         raise BadRules(
             f"{path}: the policy {type(policy).__name__} has nothing to tune; it must be a "
             "dataclass with a mapping tunable: field → (lowest, highest)"
@@ -160,7 +161,7 @@ def tune(
 
     def fitted_regret(values: Values) -> float:
         progress.advance()
-        wrong: list[str] = getattr(replace(policy, **values), "problems", list)()
+        wrong = described(replace(policy, **values)).problems()
         return math.inf if wrong else regret(values, fitted)
 
     with progress.task("tuning", options.tries + 1):
@@ -202,9 +203,9 @@ def search(
             name: _near(random, start[name], None if anywhere else best[name], bounds, spread)
             for name, bounds in ranges.items()
         }
-        found = cost(values)
-        if found < least:
-            best, least = values, found
+        tried = cost(values)
+        if tried < least:
+            best, least = values, tried
     return best, least
 
 
@@ -223,15 +224,15 @@ def _near(
     return round(value) if isinstance(like, int) else value
 
 
-def _show(found: Tuned, console: Console) -> None:
+def _show(tuned: Tuned, console: Console) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("", "before", "after"):
         table.add_column(column, justify="right" if column else "left")
-    for name, value in found.before.items():
-        table.add_row(name, f"{value:.4g}", f"{found.after[name]:.4g}")
-    table.add_row("regret, first 60 %", f"{found.fitted_before:+.1%}", f"{found.fitted_after:+.1%}")
-    table.add_row("regret, later 40 %", f"{found.later_before:+.1%}", f"{found.later_after:+.1%}")
+    for name, value in tuned.before.items():
+        table.add_row(name, f"{value:.4g}", f"{tuned.after[name]:.4g}")
+    table.add_row("regret, first 60 %", f"{tuned.fitted_before:+.1%}", f"{tuned.fitted_after:+.1%}")
+    table.add_row("regret, later 40 %", f"{tuned.later_before:+.1%}", f"{tuned.later_after:+.1%}")
     console.print(table)
-    better = found.later_after < found.later_before
+    better = tuned.later_after < tuned.later_before
     verdict = "better" if better else "no better"
     console.print(f"On traffic it never saw, the fitted policy is {verdict}.", highlight=False)

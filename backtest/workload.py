@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -121,11 +121,15 @@ def _covered(path: Path, trace: Trace) -> Floats:
     step = min(multimode(after - before for before, after in pairwise(times)))
     covered = np.zeros(trace.minutes)
     for time in times:
-        begin, end = time - trace.start, time - trace.start + step
-        for minute in range(begin // MINUTE, -(-end // MINUTE)):
-            inside = min(end, (minute + 1) * MINUTE) - max(begin, minute * MINUTE)
+        for minute, inside in minutes_of(time - trace.start, time - trace.start + step):
             covered[minute] += inside / MINUTE
     return np.where(covered > 1 - 1e-9, 1.0, covered)
+
+
+def minutes_of(begin: timedelta, end: timedelta) -> Iterator[tuple[int, timedelta]]:
+    """The minutes that an interval touches, each with how much of it lies in them."""
+    for minute in range(begin // MINUTE, -(-end // MINUTE)):
+        yield minute, min(end, (minute + 1) * MINUTE) - max(begin, minute * MINUTE)
 
 
 def _times(path: Path) -> list[datetime]:

@@ -11,11 +11,11 @@ from shared.autoscaling import (
     AppServicePlan,
     HubMetric,
     Resource,
-    Service,
     ServiceBusQueue,
     Threshold,
+    Throughput,
 )
-from shared.autoscaling.learning.dead_time_and_throughput import known_service
+from shared.autoscaling.learning import known_throughput
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance
@@ -90,7 +90,7 @@ def steps_until_learned(readings: Readings, seed: int = 1) -> tuple[int, int]:
         ]:
             metric = Metric("plan", name, MetricValue(time, value))
             state = advance(RESOURCE, state, metric, max(time, START + MINUTE * step)).state
-        rate = known_service(RESOURCE.service, state.learned).rate_per_instance_minute
+        rate = known_throughput(RESOURCE.throughput, state.learned).rate_per_instance_minute
         if rate is not None and not known:
             known = step
         if rate is None or abs(rate / RATE - 1) > NEAR:
@@ -105,5 +105,5 @@ RESOURCE = Resource(
     target=AppServicePlan("00000000-0000-0000-0000-000000000001", "bench", "plan"),
     metrics={"backlog": ServiceBusQueue("orders"), "finished": HubMetric()},
     policy=Threshold("backlog", upper=1000, lower=10),
-    service=Service(completed_metric="finished"),
+    throughput=Throughput(completed_metric="finished"),
 )

@@ -14,10 +14,10 @@ from shared.autoscaling import (
     ServiceBusSubscription,
     Threshold,
 )
-from shared.autoscaling.acting.actions import ActionTiming
+from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.desired import ActionStatus, Desired
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.state import History, ScalingState
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
+from shared.autoscaling.state import ScalingState
 
 TIMING = ActionTiming(
     resend_seconds=60, retry_seconds=15, failure_hold_seconds=60, deadline_seconds=600
@@ -54,10 +54,10 @@ def resource(name: str = "plan-1", **changes: Any) -> Resource:
     return Resource(**{**fields, **changes})
 
 
-def history(values: Sequence[float], every_seconds: float = 60) -> History:
+def history(values: Sequence[float], every_seconds: float = 60) -> Window:
     """Samples that end now, oldest first."""
     last = len(values) - 1
-    return History(tuple(sample(v, (last - i) * every_seconds) for i, v in enumerate(values)))
+    return Window(tuple(sample(v, (last - i) * every_seconds) for i, v in enumerate(values)))
 
 
 def state(
@@ -66,9 +66,9 @@ def state(
     desired: Desired | None = None,
     **changes: Any,
 ) -> ScalingState:
-    histories: Mapping[str, History] = {"backlog": history(backlog)}
+    histories: Mapping[str, Window] = {"backlog": history(backlog)}
     if capacity is not None:
-        histories = {**histories, CAPACITY_METRIC: History((sample(capacity),))}
+        histories = {**histories, CAPACITY_METRIC: Window((sample(capacity),))}
     return ScalingState(histories, desired, **changes)
 
 

@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second
 from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
-from shared.autoscaling.deciding.counterfactual import explained
-from shared.autoscaling.deciding.decide import decide
+from shared.autoscaling.deciding.decide import decide, explained
 from shared.autoscaling.deciding.samples import merge
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.state import History, ScalingState
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
+from shared.autoscaling.state import ScalingState
 
 SAMPLES = 40
 """Ten minutes of one sample every 15 s: the app's own defaults."""
@@ -73,4 +72,4 @@ def _state(sample_count: int) -> ScalingState:
     times = [NOW - STEP * (SAMPLES - 1 - position) for position in range(sample_count)]
     backlog = tuple(map(MetricValue, times, VALUES))
     capacity = (MetricValue(NOW, 2),)
-    return ScalingState({"backlog": History(backlog), CAPACITY_METRIC: History(capacity)})
+    return ScalingState({"backlog": Window(backlog), CAPACITY_METRIC: Window(capacity)})

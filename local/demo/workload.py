@@ -12,7 +12,7 @@ from statistics import quantiles
 from local.demo.fluid_queue import Counters, FluidQueue, QueueState
 from local.demo.traces import Trace
 
-# A starting point for a trace whose service nobody measured: its busiest minutes need this
+# A starting point for a trace whose throughput nobody measured: its busiest minutes need this
 # many instances, so that a plan of 1 to 20 has room on both sides.
 BUSY_MINUTE_INSTANCES = 14
 FALLBACK_RATE_PER_MINUTE = 1.0

@@ -14,10 +14,10 @@ from shared.autoscaling.declaring import (
     Mode,
     PlanCapacity,
     RateLimit,
-    Service,
     ServiceBusQueue,
     ServiceBusSubscription,
     StorageQueue,
+    Throughput,
 )
 from shared.autoscaling.policies import (
     WEEKEND,
@@ -45,7 +45,7 @@ from shared.autoscaling.policies import (
     scale_in_only_if,
     scale_out_only_if,
 )
-from shared.autoscaling.policy import Observation, Policy, Recommendation, Resource
+from shared.autoscaling.policy import Observation, Policy, PolicyFunction, Recommendation, Resource
 
 __all__ = [
     "WEEKEND",
@@ -69,6 +69,7 @@ __all__ = [
     "Observation",
     "PlanCapacity",
     "Policy",
+    "PolicyFunction",
     "Profile",
     "QueueAge",
     "RateLimit",
@@ -77,7 +78,6 @@ __all__ = [
     "Rule",
     "Schedule",
     "SeasonalFloor",
-    "Service",
     "ServiceBusQueue",
     "ServiceBusSubscription",
     "SlackAwareDrain",
@@ -85,6 +85,7 @@ __all__ = [
     "StorageQueue",
     "TargetTracking",
     "Threshold",
+    "Throughput",
     "ValuePerInstance",
     "all_of",
     "any_of",

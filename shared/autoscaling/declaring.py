@@ -162,7 +162,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """What may change a rule's wish, besides limits and cooldown. The order is that of GUARDS."""
+    """What may change a policy's wish, besides limits and cooldown. The order is that of GUARDS."""
 
     missing: Missing = Missing()
     missing_by_metric: Mapping[str, Missing] = field(default_factory=lambda: NOTHING)
@@ -182,7 +182,7 @@ class Guards:
 class Goal:
     """What good scaling is worth; policies that optimise weigh their choices by it.
 
-    The cost of a while is Σ instances + ``switch_cost``·Σ|change| + ``late_penalty``·late work,
+    The cost of an interval is Σ instances + ``switch_cost``·Σ|change| + ``late_penalty``·late work,
     in instance-minutes. Work is late while it waits for longer than ``age_limit_minutes``.
     """
 
@@ -192,7 +192,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class Throughput:
     """How fast instances work and how fast they come; None where that is to be learned."""
 
     rate_per_instance_minute: float | None = None
@@ -200,7 +200,7 @@ class Service:
     dead_time_minutes: float | None = None
     """From the order of more instances until they work."""
     relative_error: float = 0
-    """Of a rate that was learned; one that is fixed by hand is taken at its word."""
+    """Of a rate that was learned; one that is fixed by hand has none."""
     completed_metric: str | None = None
     """The metric that counts the items finished since its last sample: the rate is learned from
     it. Nothing is decided on it, and it may be minutes late."""

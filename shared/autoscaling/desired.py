@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from shared.quick import quick
-
 EPOCH_MAX = 10**9 - 1
 """Of an order: one a second for 31 years. The keys of the decision log have digits for no more."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class ScaleAction:
     """Set the resource to ``target`` instances. Absolute, so doing it twice changes nothing.
@@ -33,7 +30,6 @@ class ActionStatus(StrEnum):
     FAILED = "failed"
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Desired:
     """The capacity that was decided last and how far it got."""

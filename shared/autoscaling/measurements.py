@@ -5,14 +5,14 @@ Times are aware UTC datetimes; units stand at the end of names.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import pairwise
+from datetime import datetime, timedelta
+from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
-
-from shared.quick import quick
 
 CAPACITY_METRIC = "capacity"
 """Reserved metric name: the capacity that the target itself reports."""
@@ -31,7 +31,9 @@ Evidence = Mapping[str, EvidenceValue]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-@quick
+time_of = attrgetter("time")
+
+
 @dataclass(frozen=True, slots=True)
 class MetricValue:
     """One sample: what a source answered, at the time of the source's own clock."""
@@ -40,7 +42,10 @@ class MetricValue:
     value: float
 
 
-@quick
+Samples = tuple[MetricValue, ...]
+"""Sorted by time, each time once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One sample of one named metric, addressed to the resource whose rules want it."""
@@ -66,18 +71,11 @@ class WeekProfile:
     """Why there is no profile, in place of the hours."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Window:
     """The samples of one metric that count, oldest first."""
 
     samples: tuple[MetricValue, ...] = ()
-
-    @property
-    def gaps_seconds(self) -> tuple[float, ...]:
-        """Before each sample the time since the one before it; of the first nobody asks."""
-        times = [sample.time for sample in self.samples]
-        return (0.0, *[(b - a).total_seconds() for a, b in pairwise(times)]) if times else ()
 
     @property
     def count(self) -> int:
@@ -98,3 +96,19 @@ class Window:
 
 
 NO_SAMPLES = Window()
+
+
+def since(samples: Samples, start: datetime) -> Samples:
+    """The samples at ``start`` or later; they must be sorted."""
+    return samples[bisect_left(samples, start, key=time_of) :]
+
+
+def until(samples: Samples, end: datetime) -> Samples:
+    """The samples at ``end`` or earlier; they must be sorted."""
+    return samples[: bisect_right(samples, end, key=time_of)]
+
+
+@lru_cache
+def span(seconds: float) -> timedelta:
+    """The same few are asked for with every sample."""
+    return timedelta(seconds=seconds)

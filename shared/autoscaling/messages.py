@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 MANY_SAMPLES_VERSION = 2
 
 TIME_CHARACTERS_MAX = 64
-REFUSED_TOLD_MAX = 20
+REFUSED_SHOWN_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ def decode_samples(body: str) -> Samples:
 
 def all_refused(refused: Sequence[BadMessage]) -> BadMessage:
     """The error of a message of which nothing is of use."""
-    return refused[0] if len(refused) == 1 else BadMessage(told(refused))
+    return refused[0] if len(refused) == 1 else BadMessage(summary(refused))
 
 
-def told(refused: Sequence[BadMessage]) -> str:
+def summary(refused: Sequence[BadMessage]) -> str:
     """The first few errors, and how many more there are."""
-    more = len(refused) - REFUSED_TOLD_MAX
-    first = "; ".join([str(error) for error in refused[:REFUSED_TOLD_MAX]])
+    more = len(refused) - REFUSED_SHOWN_MAX
+    first = "; ".join([str(error) for error in refused[:REFUSED_SHOWN_MAX]])
     return f"{first}; and {more} more" if more > 0 else first
 
 

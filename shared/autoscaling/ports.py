@@ -50,10 +50,10 @@ class StateStore(Protocol):
     async def put_override(
         self, snapshot: Snapshot, override: Override | None, entry: LogEntry
     ) -> None:
-        """Replace a person's word, or take it back with None, and write the entry: both or none.
+        """Replace the override, or remove it with None, and write the entry: both or none.
 
         Raises StateConflict as ``commit`` does. Where the snapshot has no override, None writes
-        the entry alone: a word that came in meanwhile counts as said after it.
+        the entry alone: an override that came in meanwhile counts as set after it.
         """
         ...
 

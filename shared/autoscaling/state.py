@@ -1,25 +1,23 @@
-"""What is remembered of a resource and committed as one."""
+"""What is remembered of a resource and committed as one, and which rows a commit changes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.desired import Desired
-from shared.autoscaling.measurements import NOTHING, Evidence, WeekProfile, Window
+from shared.autoscaling.measurements import NO_SAMPLES, NOTHING, Evidence, WeekProfile, Window
 from shared.autoscaling.policy import Recommendation
-from shared.quick import quick
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What was decided, and everything that led to it.
 
-    ``desired == current`` means hold. ``limited_by`` names the guards that changed what the rule
+    ``desired == current`` means hold. ``limited_by`` names the guards that changed what the policy
     wanted, in the order in which they did.
     """
 
@@ -39,7 +37,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A person's word over the rules, until it expires. None means: as declared."""
+    """What a person set in place of the policy's answer, until it expires. None: as declared."""
 
     mode: Mode | None = None
     reason: str = ""
@@ -49,25 +47,11 @@ class Override:
     exact: int | None = None
 
 
-@quick
 @dataclass(frozen=True, slots=True)
-class History(Window):
-    """All samples of one metric that are kept."""
-
-    known_gaps: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
-    """The gaps, where whoever appended a sample has appended its gap, as in a replay."""
-
-    @property
-    def gaps_seconds(self) -> tuple[float, ...]:
-        known = self.known_gaps
-        return Window(self.samples).gaps_seconds if known is None else known
-
-
-@dataclass(frozen=True, slots=True)
-class Lessons:
+class RegressionSums:
     """Changes of one direction: ``dn`` instances bent the backlog's slope by ``ds``.
 
-    Sums over all but the last few, which stand beside them as pairs ``(ds, dn)``: outliers.py.
+    Sums over all but the last few, which stand beside them as pairs ``(ds, dn)``: learning.py.
     """
 
     changes: float = 0
@@ -80,10 +64,10 @@ class Lessons:
 
 @dataclass(frozen=True, slots=True)
 class BusyIntervals:
-    """Intervals in which all instances were busy. See busy_rate.py.
+    """Intervals in which all instances were busy. See learning.py.
 
     ``done`` are items, ``busy`` instance-minutes; older intervals weigh less. Sums over all but
-    the last few, which stand beside them as pairs ``(done, busy)``: outliers.py.
+    the last few, which stand beside them as pairs ``(done, busy)``.
     """
 
     until: datetime | None = None
@@ -103,28 +87,27 @@ class Learned:
 
     epoch: int = 0
     """Of the last change that was looked at."""
-    out: Lessons = Lessons()
-    into: Lessons = Lessons()
+    out: RegressionSums = RegressionSums()
+    into: RegressionSums = RegressionSums()
     """Of scale-ins."""
     dead_times: int = 0
     dead_time_minutes: float = 0
     work: BusyIntervals = BusyIntervals()
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class ScalingState:
     """What is remembered of one resource."""
 
-    histories: Mapping[str, History] = field(default_factory=lambda: NOTHING)
+    histories: Mapping[str, Window] = field(default_factory=lambda: NOTHING)
     desired: Desired | None = None
     override: Override | None = None
-    wishes: History = History()
-    """What the rule wanted of late, where a stabilisation window needs it."""
+    wishes: Window = NO_SAMPLES
+    """What the policy wanted of late, where a stabilisation window needs it."""
     learned: Learned = Learned()
     profile: WeekProfile | None = None
 
-    def with_history(self, name: str, history: History) -> ScalingState:
+    def with_history(self, name: str, history: Window) -> ScalingState:
         return ScalingState(
             {**self.histories, name: history},
             self.desired,
@@ -162,7 +145,6 @@ class EntryKind(StrEnum):
     """Stands in for a row of the log that this version cannot read; never written."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """One line of the decision log.
@@ -188,3 +170,41 @@ class LogEntry:
     value: float | None = None
     body: str = ""
     """The whole message, where the entry tells of a message that could not be processed."""
+
+
+DESIRED_ROW = "desired"
+LEARNED_ROW = "learned"
+METRIC_PREFIX = "metric|"
+OVERRIDE_ROW = "override"
+PROFILE_ROW = "profile"
+WISHES_ROW = "wishes"
+
+RowValue = Window | Desired | Learned
+
+
+def changed_rows(old: ScalingState, new: ScalingState) -> Iterator[tuple[str, RowValue]]:
+    """Row key and value of each row that differs.
+
+    Overrides belong to people and profiles to the nightly job, never to a flow.
+    """
+    for name, history in new.histories.items():
+        if old.histories.get(name) != history:
+            yield METRIC_PREFIX + name, history
+    if new.desired is not None and old.desired != new.desired:
+        yield DESIRED_ROW, new.desired
+    if old.wishes != new.wishes:
+        yield WISHES_ROW, new.wishes
+    if old.learned != new.learned:
+        yield LEARNED_ROW, new.learned
+
+
+def with_rows(kept: ScalingState, new: ScalingState, keys: set[str]) -> ScalingState:
+    """``kept`` with those rows of ``new`` in it."""
+    changed = {n: h for n, h in new.histories.items() if METRIC_PREFIX + n in keys}
+    return replace(
+        kept,
+        histories={**kept.histories, **changed},
+        desired=new.desired if DESIRED_ROW in keys else kept.desired,
+        wishes=new.wishes if WISHES_ROW in keys else kept.wishes,
+        learned=new.learned if LEARNED_ROW in keys else kept.learned,
+    )

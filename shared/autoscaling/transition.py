@@ -6,22 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from shared.autoscaling.acting.actions import confirm_if_observed, request
-from shared.autoscaling.acting.clock import as_of
+from shared.autoscaling.actions import as_of, confirm_if_observed, request
 from shared.autoscaling.deciding.decide import decide, remember
 from shared.autoscaling.deciding.guards import is_missing
-from shared.autoscaling.deciding.observing import samples_of
-from shared.autoscaling.deciding.samples import MergeOutcome, merge
+from shared.autoscaling.deciding.samples import MergeOutcome, merge, samples_of
 from shared.autoscaling.declaring import MetricSource, StorageQueue
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.learning.dead_time_and_throughput import learn, learn_finished, lesson_due
+from shared.autoscaling.learning import change_to_learn_from, learn_from_change, learn_from_counts
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
-from shared.autoscaling.policy import Resource
+from shared.autoscaling.policy import Resource, described
 from shared.autoscaling.state import Decision, ScalingState
-from shared.quick import quick
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Transition:
     """The state after a sample, and the decision where there was one to take."""
@@ -59,7 +55,7 @@ def advance(resource: Resource, state: ScalingState, metric: Metric, now: dateti
     taken, outcome = _taken_in(resource, state, metric, now)
     if outcome is not MergeOutcome.ACCEPTED:
         return Transition(taken, outcome)
-    if metric.name == resource.service.counted_metric:
+    if metric.name == resource.throughput.counted_metric:
         return Transition(_with_finished(resource, taken), outcome)
     confirmed = taken.desired is not state.desired
     if not _decides(resource, taken, metric, now):
@@ -79,16 +75,16 @@ def advance_all(
     """
     new = state = as_of(state, now)
     refused = list[BadMessage]()
-    found: dict[MergeOutcome, list[Metric]] = {outcome: [] for outcome in MergeOutcome}
+    by_outcome: dict[MergeOutcome, list[Metric]] = {outcome: [] for outcome in MergeOutcome}
     for metric in metrics:
         try:
             new, outcome = _taken_in(resource, new, metric, now)
-            found[outcome].append(metric)
+            by_outcome[outcome].append(metric)
         except BadMessage as error:
             refused.append(error)
-    accepted, stale = found[MergeOutcome.ACCEPTED], found[MergeOutcome.STALE]
-    duplicates = len(found[MergeOutcome.DUPLICATE])
-    if any(metric.name == resource.service.counted_metric for metric in accepted):
+    accepted, stale = by_outcome[MergeOutcome.ACCEPTED], by_outcome[MergeOutcome.STALE]
+    duplicates = len(by_outcome[MergeOutcome.DUPLICATE])
+    if any(metric.name == resource.throughput.counted_metric for metric in accepted):
         new = _with_finished(resource, new)
     step = Transition(new, MergeOutcome.ACCEPTED, None, new.desired is not state.desired)
     newest = _newest([each for each in accepted if _decides(resource, new, each, now)])
@@ -101,7 +97,7 @@ def _taken_in(
     resource: Resource, state: ScalingState, metric: Metric, now: datetime
 ) -> tuple[ScalingState, MergeOutcome]:
     """The state that knows the sample, and nothing decided on it. Raises BadMessage."""
-    counts = metric.name == resource.service.counted_metric
+    counts = metric.name == resource.throughput.counted_metric
     window_seconds = resource.history_seconds if counts else resource.window_seconds
     merged = merge(state, metric, now, window_seconds, resource.history_seconds)
     new = merged.state
@@ -113,7 +109,7 @@ def _taken_in(
 def _decides(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> bool:
     if metric.name == CAPACITY_METRIC:
         return _all_missing(resource, state, now)
-    return metric.name != resource.service.counted_metric
+    return metric.name != resource.throughput.counted_metric
 
 
 def _newest(metrics: Sequence[Metric]) -> Metric | None:
@@ -123,9 +119,9 @@ def _newest(metrics: Sequence[Metric]) -> Metric | None:
 def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: bool) -> Transition:
     decision = decide(resource, state, now)
     new = remember(resource, state, decision)
-    if lesson_due(new, now):
-        new = learn(new, _backlog_name(resource))
-    if resource.service.counted_metric is not None:
+    if change_to_learn_from(new, now):
+        new = learn_from_change(new, _backlog_name(resource))
+    if resource.throughput.counted_metric is not None:
         new = _with_finished(resource, new)
     if decision.applies:
         new = new.with_desired(request(decision, new.desired))
@@ -133,12 +129,12 @@ def _decided(resource: Resource, state: ScalingState, now: datetime, confirmed: 
 
 
 def _with_finished(resource: Resource, state: ScalingState) -> ScalingState:
-    return learn_finished(state, resource.service, _backlog_name(resource))
+    return learn_from_counts(state, resource.throughput, _backlog_name(resource))
 
 
 def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool:
     """True where no other metric has come for so long that it counts as missing."""
-    counted = resource.service.counted_metric
+    counted = resource.throughput.counted_metric
     for name in resource.metrics:
         rule, samples = resource.guards.missing_for(name), samples_of(state, name)
         if name == counted:
@@ -151,8 +147,9 @@ def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool
 
 def _backlog_name(resource: Resource) -> str | None:
     """The one metric that counts waiting items and whose slope tells how fast instances work."""
-    named = getattr(resource.policy, "metric_names", tuple(resource.metrics))
-    names = {name for name in named if counts_backlog(resource.metrics.get(name))}
+    named = described(resource.policy).metric_names
+    read = tuple(resource.metrics) if named is None else named
+    names = {name for name in read if counts_backlog(resource.metrics.get(name))}
     return names.pop() if len(names) == 1 else None
 
 

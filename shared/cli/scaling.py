@@ -11,8 +11,9 @@ import typer
 
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.flows import check_connections as connected
-from shared.autoscaling.flows import declared, preview, status
 from shared.autoscaling.flows import override as control
+from shared.autoscaling.flows import preview, status
+from shared.autoscaling.flows.common import find
 from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
@@ -152,10 +153,10 @@ async def _change(
 
 def _named(app: App, name: str) -> Sequence[Resource]:
     known = app.resources
-    return [declared.find(known, name)] if name else list(known.values())
+    return [find(known, name)] if name else list(known.values())
 
 
 def _one(app: App, name: str) -> Resource:
     """The resource of this name; where there is but one it need not be named."""
     known = _named(app, name)
-    return known[0] if len(known) == 1 else declared.find(app.resources, "")
+    return known[0] if len(known) == 1 else find(app.resources, "")

@@ -19,8 +19,9 @@ from shared.autoscaling.errors import (
     StateUnreadable,
     UnknownResource,
 )
-from shared.autoscaling.flows import declared, status
 from shared.autoscaling.flows import override as control
+from shared.autoscaling.flows import status
+from shared.autoscaling.flows.common import find
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.policy import Resource
@@ -129,7 +130,7 @@ async def _read(board: Board, request: Request) -> Any:
     name, view = request.route.get("name", ""), request.route.get("view", "")
     if not name:
         return await status.run(board.resources.values(), board.store)
-    resource = declared.find(board.resources, name)
+    resource = find(board.resources, name)
     if view == "decisions":
         limit = request.number("limit", 50, 1, LINES_MAX)
         return await status.decisions(resource, board.store, int(limit))
@@ -176,7 +177,7 @@ async def put_override(board: Board, name: str, request: Request, change_id: str
     The body: ``mode, exact, floor, freeze_scale_in, reason, for, by``, or ``{"clear": true}``.
     """
     try:
-        resource = declared.find(board.resources, name)
+        resource = find(board.resources, name)
         async with asyncio.timeout(PANEL_SECONDS_MAX):
             line = await control.run(resource, _change(request, change_id), board.store)
     except UnknownResource as error:

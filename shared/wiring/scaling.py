@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from shared.adapters.reader import AzureReader
-from shared.autoscaling.acting.actions import ActionTiming
+from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.ports import CapacityControl, MetricReader, Permissions, StateStore
 from shared.wiring.parts import Parts
 

@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from shared.autoscaling import ManualChange, Mode
-from shared.autoscaling.acting.actions import (
+from shared.autoscaling.actions import (
     AS_IT_SHOULD_BE,
     Reconciliation,
     Settlement,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from shared.autoscaling.acting.actions import reconcile
-from shared.autoscaling.acting.clock import as_of
+from shared.autoscaling.actions import as_of, reconcile
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
 from shared.autoscaling.desired import ActionStatus, Desired
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
-from shared.autoscaling.state import History, ScalingState
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, Window
+from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance, advance_all
 from tests.builders import NOW, TIMING, ago, confirmed, desired, metric, resource, sample
 
@@ -21,8 +20,8 @@ def written_before(**changes: object) -> ScalingState:
     """A state of which the clock was set back by ten minutes: it read NOW plus that before."""
     fields = {
         "histories": {
-            "backlog": History((sample(50, 5), sample(5, -TEN_MINUTES))),
-            CAPACITY_METRIC: History((sample(4, 5), sample(2, -TEN_MINUTES))),
+            "backlog": Window((sample(50, 5), sample(5, -TEN_MINUTES))),
+            CAPACITY_METRIC: Window((sample(4, 5), sample(2, -TEN_MINUTES))),
         },
         **changes,
     }
@@ -37,12 +36,12 @@ def test_samples_of_the_future_do_not_count_and_those_of_before_do() -> None:
 
 def test_clocks_that_differ_by_no_more_than_those_of_services_change_nothing() -> None:
     before = ScalingState(
-        {"backlog": History((sample(5, WITHIN),))},
+        {"backlog": Window((sample(5, WITHIN),))},
         confirmed(WITHIN),
-        wishes=History((sample(3, 0),)),
+        wishes=Window((sample(3, 0),)),
     )
     assert as_of(before, NOW) is before
-    beyond = ScalingState({"backlog": History((sample(5, BEYOND),))}, confirmed(BEYOND))
+    beyond = ScalingState({"backlog": Window((sample(5, BEYOND),))}, confirmed(BEYOND))
     assert as_of(beyond, NOW).histories["backlog"].samples == ()
 
 
@@ -61,7 +60,7 @@ def test_times_of_the_past_stay() -> None:
 
 
 def test_wishes_of_the_future_hold_nobody_back() -> None:
-    state = as_of(ScalingState(wishes=History((sample(3, 1), sample(9, -1)))), NOW)
+    state = as_of(ScalingState(wishes=Window((sample(3, 1), sample(9, -1)))), NOW)
     assert state.wishes.samples == (sample(3, 1),)
 
 

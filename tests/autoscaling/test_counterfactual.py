@@ -18,14 +18,13 @@ from shared.autoscaling import (
     QueueAge,
     Recommendation,
     Resource,
-    Service,
     Threshold,
+    Throughput,
     highest,
 )
-from shared.autoscaling.deciding.counterfactual import explained
-from shared.autoscaling.deciding.decide import decide
-from shared.autoscaling.measurements import MetricValue
-from shared.autoscaling.state import Decision, History, Override, ScalingState
+from shared.autoscaling.deciding.decide import decide, explained
+from shared.autoscaling.measurements import MetricValue, Window
+from shared.autoscaling.state import Decision, Override, ScalingState
 from shared.autoscaling.transition import advance
 from tests.builders import NOW, SOURCE, confirmed, metric, resource, state
 
@@ -64,7 +63,7 @@ def test_any_rule_is_explained_by_where_it_would_have_turned(
 
 
 QUEUE_AGE = QueueAge("backlog", Threshold("backlog", 100, 10))
-KNOWN = Service(100, 3)
+KNOWN = Throughput(100, 3)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_what_is_said_is_true_of_the_decision(
     policy: Any, backlog: list[float], changes: dict[str, Any]
 ) -> None:
     """Just beyond the level that is named the decision is another, just before it the same."""
-    found = resource(policy=policy, limits=ROOMY, service=KNOWN, cooldown=Cooldown(0, 0))
+    found = resource(policy=policy, limits=ROOMY, throughput=KNOWN, cooldown=Cooldown(0, 0))
     held = state(backlog, 4, **changes)
     decision = told(found, held)
     match = re.fullmatch(r"would have .* at backlog ([<>]) ([\d.e+]+)", decision.counterfactual)
@@ -96,7 +95,7 @@ def test_what_is_said_is_true_of_the_decision(
         samples = held.histories["backlog"].samples
         changed = samples[-1:] if follows else samples
         moved = (*samples[: -len(changed)], *[MetricValue(s.time, at) for s in changed])
-        asked = held.with_history("backlog", History(moved))
+        asked = held.with_history("backlog", Window(moved))
         return decide(found, asked, NOW).desired
 
     assert desired(level * beyond) != decision.desired
@@ -112,8 +111,8 @@ def test_a_guard_that_no_level_would_have_moved_is_named_instead() -> None:
     assert decision.counterfactual == "would have scaled out without cooldown"
 
 
-def _since_the_change() -> History:
-    return History(tuple(metric(500, seconds).value for seconds in (100, 80, 60, 40, 20)))
+def _since_the_change() -> Window:
+    return Window(tuple(metric(500, seconds).value for seconds in (100, 80, 60, 40, 20)))
 
 
 def test_missing_data_is_what_would_have_to_change() -> None:
@@ -127,7 +126,7 @@ def test_missing_data_is_what_would_have_to_change() -> None:
 
 
 def test_one_that_goes_further_in_the_same_direction_says_where_to() -> None:
-    found = resource(policy=BacklogTarget("backlog"), limits=ROOMY, service=KNOWN)
+    found = resource(policy=BacklogTarget("backlog"), limits=ROOMY, throughput=KNOWN)
     text = told(found, state([1500.0] * 6, 2)).counterfactual
     assert re.fullmatch(r"would have scaled out to [35] at backlog [<>] .*", text)
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from shared.autoscaling import Cooldown, Limits, Mode, Observation, Recommendation, Threshold
 from shared.autoscaling.deciding.decide import decide
-from shared.autoscaling.deciding.observing import known_capacity
+from shared.autoscaling.deciding.samples import known_capacity
 from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
-from shared.autoscaling.state import History, Override, ScalingState
+from shared.autoscaling.state import Override, ScalingState
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 HIGH = [200.0] * 6
@@ -52,7 +52,7 @@ def test_steps_are_configurable() -> None:
 
 
 def test_only_samples_in_the_window_count() -> None:
-    old = {"backlog": History(tuple(sample(500, 601 + i) for i in range(5)))}
+    old = {"backlog": Window(tuple(sample(500, 601 + i) for i in range(5)))}
     seen = replace(state(), histories={**state().histories, **old})
     assert "0 of 5 samples" in decide(resource(), seen, NOW).reason
 
@@ -182,7 +182,7 @@ def test_unknown_capacity_means_hold() -> None:
 def test_the_newest_word_on_capacity_counts(
     observed: tuple[int, int] | None, last: Desired | None, known: int | None
 ) -> None:
-    histories = {CAPACITY_METRIC: History((sample(*observed),))} if observed else {}
+    histories = {CAPACITY_METRIC: Window((sample(*observed),))} if observed else {}
     found = known_capacity(ScalingState(histories, last))
     assert (found.value if found else None) == known
 
@@ -289,7 +289,7 @@ def test_a_policy_may_look_back_beyond_the_last_change() -> None:
         seen.append(observation)
         return Recommendation(observation.capacity, "looking")
 
-    capacities = History((sample(1, 900), sample(2, 0)))
+    capacities = Window((sample(1, 900), sample(2, 0)))
     changed = state([1, 2, 3, 4], desired=confirmed(90))
     changed = replace(changed, histories={**changed.histories, CAPACITY_METRIC: capacities})
     decide(resource(policy=look), changed, NOW)

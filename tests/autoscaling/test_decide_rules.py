@@ -11,9 +11,9 @@ from shared.autoscaling.deciding.decide import decide, remember
 from shared.autoscaling.deciding.guards import GUARDS
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
 from shared.autoscaling.desired import ActionStatus
-from shared.autoscaling.measurements import CAPACITY_METRIC
+from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import Decision, History, Override, ScalingState
+from shared.autoscaling.state import Decision, Override, ScalingState
 from tests.builders import NOW, ago, confirmed, desired, resource, sample, state
 
 CALM = Guards(flap_projection=False)
@@ -33,8 +33,8 @@ def wants(capacity: int, guards: Guards = CALM, limits: Limits = TWENTY) -> Reso
 def silent(seconds: float, capacity: int, capacity_seconds: float = 0) -> ScalingState:
     """The backlog was last read so long ago, and the capacity first so long ago."""
     held = state(capacity=capacity)
-    capacities = History((sample(capacity, max(capacity_seconds, 1)), sample(capacity)))
-    backlog = History((sample(50, seconds),))
+    capacities = Window((sample(capacity, max(capacity_seconds, 1)), sample(capacity)))
+    backlog = Window((sample(50, seconds),))
     return replace(held, histories={"backlog": backlog, CAPACITY_METRIC: capacities})
 
 
@@ -87,7 +87,7 @@ def test_the_very_next_guard_is_asked_about_what_the_one_before_made_of_a_wish()
     missing = {"backlog": Missing(180, 9), "breaker": Missing(180)}
     guards = Guards(missing_by_metric=missing, breaker_metric="breaker", flap_projection=False)
     held = silent(300, 4)
-    held = replace(held, histories={**held.histories, "breaker": History((sample(1),))})
+    held = replace(held, histories={**held.histories, "breaker": Window((sample(1),))})
     metrics = resource().metrics
     both = replace(wants(4, guards), metrics={**metrics, "breaker": metrics["backlog"]})
     decision = decide(both, held, NOW)
@@ -175,7 +175,7 @@ def test_what_was_never_read_counts_as_missing_once_there_was_time_to_read_it(
 )
 def test_wishes_are_kept_for_the_length_of_the_only_window(guards: Guards) -> None:
     kept = (sample(3, 241), sample(4, 240), sample(5, 60))
-    held = state([50], 4, wishes=History(kept))
+    held = state([50], 4, wishes=Window(kept))
     found = wants(6, guards)
     remembered = remember(found, held, decide(found, held, NOW)).wishes
     assert remembered.samples == (*kept[1:], sample(6))
@@ -186,7 +186,7 @@ def test_wishes_are_kept_for_the_longer_of_two_windows() -> None:
         stabilisation_in_seconds=60, stabilisation_out_seconds=240, flap_projection=False
     )
     kept = (sample(4, 240), sample(5, 60))
-    held = state([50], 4, wishes=History(kept))
+    held = state([50], 4, wishes=Window(kept))
     found = wants(6, guards)
     assert remember(found, held, decide(found, held, NOW)).wishes.samples == (*kept, sample(6))
 
@@ -218,7 +218,7 @@ def test_guards_are_asked_for_data_then_calm_then_people_and_bounds_then_orders_
 def test_a_scale_out_under_way_is_taken_back_when_the_consumers_breaker_opens() -> None:
     guards = Guards(breaker_metric="breaker", flap_projection=False)
     held = state([50], 4, desired(target=8, previous=4))
-    held = replace(held, histories={**held.histories, "breaker": History((sample(1),))})
+    held = replace(held, histories={**held.histories, "breaker": Window((sample(1),))})
     metrics = resource().metrics
     both = replace(wants(4, guards), metrics={**metrics, "breaker": metrics["backlog"]})
     decision = decide(both, held, NOW)

@@ -11,23 +11,23 @@ from shared.autoscaling import (
     Cooldown,
     Limits,
     Observation,
-    Policy,
+    PolicyFunction,
     Recommendation,
-    Service,
+    Throughput,
 )
 from shared.autoscaling.deciding import guards as rules
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.guards import Context, Guard, Limit
-from shared.autoscaling.deciding.observing import observe
+from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
 from shared.autoscaling.desired import ActionStatus, Desired
-from shared.autoscaling.measurements import CAPACITY_METRIC
+from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import History, Override, ScalingState
+from shared.autoscaling.state import Override, ScalingState
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 
-def wanting(wish: Recommendation) -> Policy:
+def wanting(wish: Recommendation) -> PolicyFunction:
     return lambda _: wish
 
 
@@ -58,7 +58,7 @@ def said(
 def silent(**seconds: float | None) -> ScalingState:
     """Metrics that were read last so long ago; None for never."""
     held = state(capacity=4)
-    old = {name: History((sample(50, age),)) for name, age in seconds.items() if age is not None}
+    old = {name: Window((sample(50, age),)) for name, age in seconds.items() if age is not None}
     return replace(held, histories={CAPACITY_METRIC: held.histories[CAPACITY_METRIC], **old})
 
 
@@ -106,9 +106,9 @@ def test_missing_data_say_nothing_to_a_wish_that_is_no_scale_in() -> None:
 def test_a_count_of_finished_items_may_be_missing() -> None:
     """It teaches, and decides nothing."""
     metrics = {"backlog": SOURCE, "done": SOURCE}
-    service = Service(completed_metric="done")
+    throughput = Throughput(completed_metric="done")
     held = silent(backlog=0, done=5000)
-    assert said(rules.missing_data, 2, held, metrics=metrics, service=service) is None
+    assert said(rules.missing_data, 2, held, metrics=metrics, throughput=throughput) is None
 
 
 def test_without_any_capacity_that_was_read_there_was_no_time_to_read_a_metric() -> None:
@@ -153,7 +153,7 @@ def test_a_breaker_counts_as_long_as_its_own_rule_for_missing_data_says(
 def test_a_window_holds_back_all_but_the_mildest_wish_in_it(
     wanted: int, wishes: list[tuple[int, float]], answer: Limit | None
 ) -> None:
-    held = replace(state([50], 4), wishes=History(tuple(sample(*wish) for wish in wishes)))
+    held = replace(state([50], 4), wishes=Window(tuple(sample(*wish) for wish in wishes)))
     guards = Guards(stabilisation_in_seconds=240, stabilisation_out_seconds=240)
     assert said(rules.stabilisation, wanted, held, guards=guards) == answer
     assert said(rules.stabilisation, wanted, held, guards=guards, forced=True) is None
@@ -167,7 +167,7 @@ def test_a_window_holds_back_all_but_the_mildest_wish_in_it(
     ],
 )
 def test_a_window_of_one_direction_leaves_the_other_alone(guards: Guards, wanted: int) -> None:
-    held = replace(state([50], 4), wishes=History((sample(4, 60),)))
+    held = replace(state([50], 4), wishes=Window((sample(4, 60),)))
     assert said(rules.stabilisation, wanted, held, guards=guards) is None
 
 

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.autoscaling import Cooldown, Limits, Mode, Observation, Recommendation, Threshold
-from shared.autoscaling.acting.actions import adopt, request
+from shared.autoscaling.actions import adopt, request
 from shared.autoscaling.deciding.decide import decide, remember
 from shared.autoscaling.deciding.guards import GUARDS, GUARDS_OF_A_STAY, Context
-from shared.autoscaling.deciding.observing import observe
+from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
 from shared.autoscaling.desired import ActionStatus
-from shared.autoscaling.measurements import CAPACITY_METRIC
+from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import Decision, History, Override, ScalingState
+from shared.autoscaling.state import Decision, Override, ScalingState
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 
@@ -39,7 +39,7 @@ def decided(found: Resource, held: ScalingState) -> tuple[int | None, tuple[str,
 def silent(seconds: float, capacity: int = 4) -> ScalingState:
     """A state whose backlog was last read so long ago."""
     held = state([50], capacity)
-    return replace(held, histories={**held.histories, "backlog": History((sample(50, seconds),))})
+    return replace(held, histories={**held.histories, "backlog": Window((sample(50, seconds),))})
 
 
 # --- missing data ---
@@ -81,7 +81,7 @@ def test_one_missing_metric_of_two_keeps_capacity() -> None:
 def test_of_several_missing_metrics_the_highest_fallback_counts(names: tuple[str, str]) -> None:
     rules = {"first": Missing(180, 8), "second": Missing(180, 3), "third": Missing(180, "hold")}
     guards = Guards(missing_by_metric=rules, flap_projection=False)
-    old = History((sample(50, 500),))
+    old = Window((sample(50, 500),))
     held = state(capacity=4)
     held = replace(held, histories={**held.histories, **dict.fromkeys((*names, "third"), old)})
     found = wants(2, guards=guards, metrics=dict.fromkeys((*names, "third"), SOURCE))
@@ -91,9 +91,9 @@ def test_of_several_missing_metrics_the_highest_fallback_counts(names: tuple[str
 def test_a_metric_that_was_never_read_falls_back_only_after_its_time() -> None:
     guards = Guards(missing=Missing(180, 9))
     fresh = state(capacity=4)
-    fresh = replace(fresh, histories={CAPACITY_METRIC: History((sample(4, 60),))})
+    fresh = replace(fresh, histories={CAPACITY_METRIC: Window((sample(4, 60),))})
     assert decided(wants(2, guards=guards), fresh)[0] == 4
-    waiting = replace(fresh, histories={CAPACITY_METRIC: History((sample(4, 300), sample(4)))})
+    waiting = replace(fresh, histories={CAPACITY_METRIC: Window((sample(4, 300), sample(4)))})
     assert decided(wants(2, guards=guards), waiting)[0] == 9
 
 
@@ -162,7 +162,7 @@ def test_rate_limits_count_from_the_capacity_at_the_start_of_their_period(
 ) -> None:
     """Four instances until a minute ago, five since then."""
     held = state([50], 5)
-    capacities = History((sample(4, 900), sample(4, 75), sample(5, 60), sample(5)))
+    capacities = Window((sample(4, 900), sample(4, 75), sample(5, 60), sample(5)))
     held = replace(held, histories={**held.histories, CAPACITY_METRIC: capacities})
     guards = Guards(rate_limits=(limit,), flap_projection=False)
     assert decide(wants(wish, guards=guards), held, NOW).desired == desired
@@ -302,7 +302,7 @@ def test_a_fallback_waits_for_no_cooldown() -> None:
 
 def test_a_breaker_that_was_read_long_ago_stops_nothing() -> None:
     held = state([900], 4)
-    old = History((sample(1, 7200),))
+    old = Window((sample(1, 7200),))
     held = replace(held, histories={**held.histories, "breaker": old})
     both = wants(
         6,
@@ -408,7 +408,7 @@ def test_a_wish_to_stay_passes_the_guards_that_it_is_spared(
 def test_no_scale_in_on_missing_data_by_default() -> None:
     quiet = resource(policy=Threshold("backlog", 100, 10, minimum_samples=1))
     held = silent(500, 4)
-    held = replace(held, histories={**held.histories, "backlog": History((sample(0, 500),))})
+    held = replace(held, histories={**held.histories, "backlog": Window((sample(0, 500),))})
     assert decided(quiet, held) == (4, ("missing_data",))
 
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from shared.autoscaling.deciding.observing import observe
-from shared.autoscaling.declaring import Service
+from shared.autoscaling.deciding.samples import observe
+from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.desired import ActionStatus, Desired
-from shared.autoscaling.learning.dead_time_and_throughput import (
-    known_service,
-    learn,
+from shared.autoscaling.learning import (
+    change_to_learn_from,
+    known_throughput,
+    learn_from_change,
     learned_rate,
-    lesson_due,
 )
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue
-from shared.autoscaling.state import History, Learned, Lessons, ScalingState
+from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
+from shared.autoscaling.state import Learned, RegressionSums, ScalingState
 from tests.builders import NOW, confirmed, resource, state
 
 RATE, DEAD_TIME_MINUTES = 20.0, 3
@@ -52,10 +52,10 @@ def lesson(
         MetricValue(NOW, float(after)),
         MetricValue(end, float(after)),
     )
-    histories = {"backlog": History(tuple(samples)), CAPACITY_METRIC: History(capacities)}
+    histories = {"backlog": Window(tuple(samples)), CAPACITY_METRIC: Window(capacities)}
     held = ScalingState(histories, desired, learned=learned)
-    due = lesson_due(held, NOW + timedelta(minutes=5))
-    return learn(held, "backlog").learned if due else learned
+    due = change_to_learn_from(held, NOW + timedelta(minutes=5))
+    return learn_from_change(held, "backlog").learned if due else learned
 
 
 def taught(changes: int, *, empty: bool = False) -> Learned:
@@ -85,14 +85,14 @@ def test_an_idle_queue_teaches_nothing_about_the_rate() -> None:
 
 def test_two_changes_are_not_enough_to_be_sure() -> None:
     assert learned_rate(taught(2)) is None
-    assert known_service(Service(), taught(2)).rate_per_instance_minute is None
+    assert known_throughput(Throughput(), taught(2)).rate_per_instance_minute is None
 
 
 def test_what_is_fixed_by_hand_counts_before_what_is_learned() -> None:
     learned = taught(20)
-    assert known_service(Service(5, 1), learned) == Service(5, 1)
-    assert known_service(Service(5), learned).dead_time_minutes == DEAD_TIME_MINUTES
-    found = known_service(Service(), learned).rate_per_instance_minute
+    assert known_throughput(Throughput(5, 1), learned) == Throughput(5, 1)
+    assert known_throughput(Throughput(5), learned).dead_time_minutes == DEAD_TIME_MINUTES
+    found = known_throughput(Throughput(), learned).rate_per_instance_minute
     assert found == pytest.approx(RATE, rel=0.1)
 
 
@@ -104,8 +104,8 @@ def test_a_change_teaches_once() -> None:
 
 def test_policies_see_what_was_learned() -> None:
     held = state([1], learned=taught(20))
-    service = observe(resource(), held, 2, NOW).service
-    assert service.rate_per_instance_minute == pytest.approx(RATE, rel=0.1)
+    throughput = observe(resource(), held, 2, NOW).throughput
+    assert throughput.rate_per_instance_minute == pytest.approx(RATE, rel=0.1)
 
 
 def test_scale_outs_alone_teach_no_rate() -> None:
@@ -118,8 +118,8 @@ def test_scale_outs_alone_teach_no_rate() -> None:
 
 
 def test_where_both_directions_disagree_nothing_is_known() -> None:
-    sure = Lessons(20, 20.0, -800.0, 32_100.0)  # 40 a minute
-    much = Lessons(20, 20.0, -4_000.0, 800_100.0)  # 200 a minute
+    sure = RegressionSums(20, 20.0, -800.0, 32_100.0)  # 40 a minute
+    much = RegressionSums(20, 20.0, -4_000.0, 800_100.0)  # 200 a minute
     estimate = learned_rate(Learned(out=much, into=sure))
     assert estimate is not None
     assert not estimate.confident
@@ -132,7 +132,7 @@ def test_noise_without_a_cause_is_not_taken_for_knowledge() -> None:
     """Slopes that have nothing to do with the changes give a wide error."""
     noise = random.Random(3)
     slopes = [noise.gauss(0, 300) for _ in range(8)]
-    nothing = Lessons(8, 8.0, sum(slopes), sum(ds * ds for ds in slopes))
+    nothing = RegressionSums(8, 8.0, sum(slopes), sum(ds * ds for ds in slopes))
     estimate = learned_rate(Learned(out=nothing, into=nothing))
     assert estimate is not None
     assert not estimate.confident
@@ -141,4 +141,4 @@ def test_noise_without_a_cause_is_not_taken_for_knowledge() -> None:
 @pytest.mark.parametrize("changes", [{"attempts": 1}, {"requested_at": NOW - timedelta(hours=5)}])
 def test_a_wait_for_another_reason_is_no_dead_time(changes: dict[str, Any]) -> None:
     late = replace(confirmed(300, target=5, previous=2, epoch=9), **changes)
-    assert learn(ScalingState(desired=late), None).learned.dead_times == 0
+    assert learn_from_change(ScalingState(desired=late), None).learned.dead_times == 0

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from bench.hostile_events import INTERESTS, many_readings
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.queues.outbox_sender import split
-from shared.autoscaling import HubMetric, Mode, Service
+from shared.autoscaling import HubMetric, Mode, Throughput
+from shared.autoscaling.deciding.samples import SAMPLES_KEPT_MAX
 from shared.autoscaling.desired import Desired
 from shared.autoscaling.errors import BadMessage, UnknownResource
 from shared.autoscaling.flows import poison, scaling_logic
-from shared.autoscaling.flows.declared import check_metric_name, find
+from shared.autoscaling.flows.common import check_metric_name, find
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import Samples, decode_metric, decode_samples
-from shared.autoscaling.policies.history import SAMPLES_KEPT_MAX
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
@@ -144,7 +144,7 @@ def test_a_message_without_any_good_sample_is_refused(samples: Any, said: str) -
 
 COUNTED = resource(
     metrics={"backlog": SOURCE, "finished": HubMetric()},
-    service=Service(completed_metric="finished"),
+    throughput=Throughput(completed_metric="finished"),
     mode=Mode.PAUSED,
 )
 some_metrics = st.lists(

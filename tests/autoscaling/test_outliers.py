@@ -14,22 +14,20 @@ from hypothesis import strategies as st
 
 from bench.outliers import OUTLIERS, steps_until_learned
 from shared.adapters.tables.scaling_rows import state_of, state_row
-from shared.autoscaling.declaring import Service
-from shared.autoscaling.learning.dead_time_and_throughput import (
-    best_rate,
-    known_service,
-    learned_rate,
-)
-from shared.autoscaling.learning.outliers import (
+from shared.autoscaling.declaring import Throughput
+from shared.autoscaling.learning import (
     JUDGED_MIN,
     RECENT_MAX,
     Pair,
     believable,
+    best_rate,
     contradicted,
+    known_throughput,
+    learned_rate,
+    rate_of,
     with_recent,
 )
-from shared.autoscaling.learning.throughput import rate_of
-from shared.autoscaling.state import BusyIntervals, Learned, Lessons
+from shared.autoscaling.state import BusyIntervals, Learned, RegressionSums
 from tests.builders import NOW
 
 STEPS_MAX = 10
@@ -56,9 +54,9 @@ def test_sums_that_an_outlier_has_spoilt_already_are_dropped_once_three_others_a
 
 def test_a_change_of_capacity_with_an_outlier_does_not_count_either() -> None:
     good = ((-40.0, 1.0), (-82.0, 2.0), (-39.0, 1.0), (-41.0, 1.0))
-    calm = Lessons(recent=good)
-    wild = Lessons(recent=(good[0], (-1e12, 1.0), *good[1:]))
-    spoilt = Lessons(9, 9.0, -1e13, 1e25, good)
+    calm = RegressionSums(recent=good)
+    wild = RegressionSums(recent=(good[0], (-1e12, 1.0), *good[1:]))
+    spoilt = RegressionSums(9, 9.0, -1e13, 1e25, good)
     for out in (wild, spoilt):
         found = learned_rate(Learned(out=out, into=calm))
         assert found is not None
@@ -116,7 +114,7 @@ def test_as_many_are_kept_as_are_judged_and_the_others_become_sums_if_they_are_b
 
 # --- what is read back ------------------------------------------------------------------------
 
-LEARNED = Learned(7, Lessons(3, 4.0, -80.5, 1600.25), Lessons(1.98, 2), 2, 3.5, SOUND)
+LEARNED = Learned(7, RegressionSums(3, 4.0, -80.5, 1600.25), RegressionSums(1.98, 2), 2, 3.5, SOUND)
 
 
 def read_back(**changes: Any) -> Learned:
@@ -162,11 +160,11 @@ def test_whatever_stands_in_the_row_it_is_read_and_can_be_reckoned_with(
     changes: dict[str, Any],
 ) -> None:
     learned = read_back(**changes)
-    rate = known_service(Service(), learned).rate_per_instance_minute
+    rate = known_throughput(Throughput(), learned).rate_per_instance_minute
     assert rate is None or 0 < rate < math.inf
     assert state_of([state_row("plan-1", "learned", learned)])[0].learned == learned
 
 
 def test_a_rate_beyond_all_numbers_is_not_believed() -> None:
-    lessons = Lessons(5, 1e-300, -1e10, 1e10)
+    lessons = RegressionSums(5, 1e-300, -1e10, 1e10)
     assert best_rate(Learned(out=lessons, into=lessons)) is None

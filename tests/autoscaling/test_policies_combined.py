@@ -18,11 +18,11 @@ from shared.autoscaling import (
     CapacityThresholds,
     Goal,
     Observation,
-    Policy,
+    PolicyFunction,
     Recommendation,
-    Service,
     TargetTracking,
     Threshold,
+    Throughput,
     ValuePerInstance,
     policies,
 )
@@ -45,14 +45,14 @@ from shared.autoscaling.policies import (
     scale_in_only_if,
     scale_out_only_if,
 )
-from shared.autoscaling.state import History, ScalingState
+from shared.autoscaling.state import ScalingState
 from tests.autoscaling.test_policies import direction, seeing
 from tests.builders import NOW, SOURCE, desired, history, resource, sample
 
 COMBINATORS = {"any_of": any_of, "all_of": all_of, "highest": highest}
 
 
-def wants(capacity: int, **more: Any) -> Policy:
+def wants(capacity: int, **more: Any) -> PolicyFunction:
     return lambda _: Recommendation(capacity, f"wants {capacity}", **more)
 
 
@@ -163,27 +163,6 @@ def test_the_highest_is_no_lower_than_any_and_all_goes_no_further(
     assert either >= both or min(wishes) > capacity
 
 
-LOW_A, LOW_B = Threshold("a", 100, 10), Threshold("b", 100, 10)
-
-
-@pytest.mark.parametrize(
-    ("policy", "a", "b", "told"),
-    [
-        (any_of(LOW_A, LOW_B), 60, 60, "would have scaled out at mean a > 100"),
-        (any_of(LOW_A, LOW_B), 20, 5, "would have scaled in at maximum a < 10"),
-        (any_of(LOW_A, LOW_B), 20, 20, ""),
-        (any_of(LOW_A, LOW_B), 200, 20, "would have stayed at mean a ≤ 100"),
-        (any_of(LOW_A, LOW_B), 200, 200, ""),
-        (all_of(LOW_A, LOW_B), 200, 80, "would have scaled out at mean b > 100"),
-        (highest(LOW_A, LOW_B), 5, 5, "would have stayed at maximum a ≥ 10"),
-    ],
-)
-def test_a_combination_tells_only_what_turns_it(
-    policy: Policy, a: float, b: float, told: str
-) -> None:
-    assert policy(seeing({"a": [a] * 5, "b": [b] * 5}, 4)).counterfactual == told
-
-
 # --- fallback ---
 
 
@@ -191,7 +170,7 @@ def test_another_rule_acts_until_the_first_knows_enough() -> None:
     policy = fallback(BacklogTarget("backlog"), Threshold("backlog", 100, 10))
     learned = policy(seeing([200] * 5, 4))
     assert (learned.capacity, learned.rule) == (5, "backlog_target")
-    wish = policy(seeing([900] * 5, 4, service=Service()))
+    wish = policy(seeing([900] * 5, 4, throughput=Throughput()))
     assert (wish.capacity, wish.rule) == (5, "threshold")
     assert "the rate of an instance is not known" in wish.reason
     assert fallback(broken, wants(7))(seeing([], 4)).capacity == 7
@@ -236,7 +215,6 @@ def test_a_condition_is_any_predicate() -> None:
     wish = scale_in_only_if(wants(2), busy)(seeing([], 4))
     assert wish.capacity == 4
     assert "no scale-in, only if it is Monday: not so" in wish.reason
-    assert wish.counterfactual == "would have scaled in with it is Monday"
     assert wish.candidates[0].capacity == 2
 
 
@@ -265,13 +243,6 @@ def test_conditions_are_checked_and_their_metrics_declared() -> None:
         "condition = None: must be callable with an Observation"
     ]
     assert Condition("", len).problems() == ["name = '': must be a name"]  # type: ignore[arg-type]
-
-
-def test_a_turning_point_that_the_condition_would_undo_is_not_told() -> None:
-    low = Threshold("backlog", 100, 10)
-    seen = seeing({"backlog": [20] * 5, "retries": [5]}, 4)
-    assert "scaled in" in low(seen).counterfactual
-    assert scale_in_only_if(low, every("retries"))(seen).counterfactual == ""
 
 
 # --- every policy ---
@@ -328,7 +299,7 @@ def test_no_policy_ever_raises_and_each_says_why(
         {"backlog": backlog, "other": other} if read else {"backlog": (), "other": ()},
         capacity,
         goal=Goal(goal),
-        service=Service(rate, dead_time),
+        throughput=Throughput(rate, dead_time),
         pending=None if ordered is None else desired(target=ordered),
         profile=None if load is None else WeekProfile((load,) * 168),
     )
@@ -348,7 +319,7 @@ def test_no_policy_ever_raises_and_each_says_why(
 def test_every_policy_can_be_declared_and_decides(policy: Any) -> None:
     assert policy.problems() == []
     known = {
-        CAPACITY_METRIC: History((sample(4),)),
+        CAPACITY_METRIC: Window((sample(4),)),
         "backlog": history([500.0] * 6, 30),
         "other": history([3.0] * 6, 30),
     }

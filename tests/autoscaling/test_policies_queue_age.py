@@ -18,11 +18,11 @@ from shared.autoscaling import (
     Observation,
     QueueAge,
     Recommendation,
-    Service,
     Threshold,
+    Throughput,
 )
 from shared.autoscaling.measurements import MetricValue, Window
-from shared.autoscaling.policies.arrivals import Arrivals, infer
+from shared.autoscaling.policies.outlook import Arrivals, infer
 from tests.builders import NOW, ago, desired, sample
 
 RATE = 100.0
@@ -46,7 +46,7 @@ def seen(
         "histories": {"backlog": samples},
         "capacities": Window((sample(capacity, 7200), sample(capacity))),
         "goal": Goal(age_limit_minutes=5, switch_cost=2, late_penalty=10),
-        "service": Service(RATE, 3),
+        "throughput": Throughput(RATE, 3),
     }
     return Observation(**{**fields, **changes})
 
@@ -73,7 +73,7 @@ def inferred(found: Observation, step_seconds: float = 60, steps: int = 5) -> Ar
 
 
 @pytest.mark.parametrize("every_seconds", [15, 60, 90])
-def test_while_work_waits_arrivals_are_growth_plus_service(every_seconds: float) -> None:
+def test_while_work_waits_arrivals_are_growth_plus_throughput(every_seconds: float) -> None:
     """400 a minute are served, and the backlog grows by 200 a minute: 600 arrive."""
     steps = int(900 / every_seconds)
     backlog = [50 + 200 * i * every_seconds / 60 for i in range(steps)]
@@ -152,8 +152,8 @@ def test_at_its_limits_it_says_so(backlog: list[float], capacity: int, said: str
 
 def test_the_longer_instances_take_the_earlier_it_orders() -> None:
     backlog = growing(60, 1100)
-    assert POLICY(seen(backlog, service=Service(RATE, 0))).capacity == 4
-    assert POLICY(seen(backlog, service=Service(RATE, 8))).capacity > 4
+    assert POLICY(seen(backlog, throughput=Throughput(RATE, 0))).capacity == 4
+    assert POLICY(seen(backlog, throughput=Throughput(RATE, 8))).capacity > 4
 
 
 def test_it_lets_idle_instances_go_and_keeps_those_that_are_busy_half_the_time() -> None:
@@ -209,9 +209,9 @@ def test_after_half_an_hour_without_work_it_tries_with_one_fewer() -> None:
 def test_what_instances_have_in_hand_does_not_wait() -> None:
     """Brokers count an item until it is finished: busy instances alone make no backlog."""
     assert POLICY(seen([3.0, 1.0, 4.0] * 10, capacity=4)).capacity < 4
-    slow = Service(4, 3)
-    assert POLICY(seen([3.0, 1.0, 2.0] * 10, capacity=4, service=slow)).capacity < 4
-    assert POLICY(seen([30.0, 31.0, 30.0] * 10, capacity=4, service=slow)).capacity >= 4
+    slow = Throughput(4, 3)
+    assert POLICY(seen([3.0, 1.0, 2.0] * 10, capacity=4, throughput=slow)).capacity < 4
+    assert POLICY(seen([30.0, 31.0, 30.0] * 10, capacity=4, throughput=slow)).capacity >= 4
 
 
 def test_an_order_under_way_counts_as_coming() -> None:
@@ -229,9 +229,9 @@ def test_an_order_that_should_have_come_long_ago_is_not_waited_for() -> None:
 
 def test_samples_of_a_clock_that_is_ahead_and_sparse_ones_do_no_harm() -> None:
     quick = replace(POLICY, step_seconds=1)
-    ahead = seen(growing(50), every_seconds=5, service=Service(RATE * 60, 0.05))
+    ahead = seen(growing(50), every_seconds=5, throughput=Throughput(RATE * 60, 0.05))
     assert quick(replace(ahead, now=ago(30))).reason
-    sparse = seen([14_000.0] * 6, capacity=1, every_seconds=15, service=Service(RATE, 0.05))
+    sparse = seen([14_000.0] * 6, capacity=1, every_seconds=15, throughput=Throughput(RATE, 0.05))
     assert quick(sparse).capacity > 1
 
 
@@ -243,11 +243,11 @@ def test_the_metrics_of_the_rule_before_are_checked_too() -> None:
 def test_a_rate_that_is_not_sure_leaves_more_of_the_age_limit_unused() -> None:
     backlog = [1830.0] * 10
     assert POLICY(seen(backlog)).capacity == 4
-    assert POLICY(seen(backlog, service=Service(RATE, 3, relative_error=0.15))).capacity > 4
+    assert POLICY(seen(backlog, throughput=Throughput(RATE, 3, relative_error=0.15))).capacity > 4
 
 
 def test_until_the_rate_is_known_the_other_rule_decides() -> None:
-    wish = POLICY(seen([800.0] * 10, service=Service()))
+    wish = POLICY(seen([800.0] * 10, throughput=Throughput()))
     assert wish.reason == "not known yet"
     assert not wish.paced
 
@@ -264,7 +264,7 @@ def test_it_plans_alike_where_a_minute_lasts_a_second() -> None:
         seen(
             growing(200, 300),
             every_seconds=1,
-            service=Service(RATE * 60, 3 / 60),
+            throughput=Throughput(RATE * 60, 3 / 60),
             goal=Goal(5 / 60, 2, 10),
         )
     )
@@ -299,7 +299,7 @@ def test_it_never_raises_and_never_leaves_its_limits(
         backlog,
         capacity,
         every_seconds,
-        service=Service(rate, dead),
+        throughput=Throughput(rate, dead),
         goal=goal,
         pending=pending,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.autoscaling import Goal, Limits, QueueAge, Recommendation, Service, Threshold
+from shared.autoscaling import Goal, Limits, QueueAge, Recommendation, Threshold, Throughput
 from shared.autoscaling.measurements import Window
 from shared.autoscaling.policies.outlook import Outlook
 from shared.autoscaling.policies.queue_age import _Choice
@@ -19,7 +19,7 @@ QUICK = replace(POLICY, step_seconds=6)
 QUICKLY: dict[str, Any] = {
     "every_seconds": 6,
     "goal": Goal(age_limit_minutes=0.5, switch_cost=2, late_penalty=10),
-    "service": Service(10 * RATE, 0.3),
+    "throughput": Throughput(10 * RATE, 0.3),
 }
 
 
@@ -112,7 +112,7 @@ def test_without_a_second_sample_what_is_ordered_stands(pending: Any, ordered: i
 
 def test_an_unknown_dead_time_is_taken_for_three_minutes() -> None:
     backlog = growing(60, 1100)
-    assert POLICY(seen(backlog, service=Service(RATE))) == POLICY(seen(backlog))
+    assert POLICY(seen(backlog, throughput=Throughput(RATE))) == POLICY(seen(backlog))
 
 
 # --- an order under way ---
@@ -142,7 +142,7 @@ def test_an_order_arrives_after_the_dead_time_and_is_overdue_after_it(
 ) -> None:
     """With a dead time below a step, a step after it."""
     order = desired(target=6, previous=4, requested_at=ago(waited_seconds))
-    found = outlook(pending=order, service=Service(RATE, dead))
+    found = outlook(pending=order, throughput=Throughput(RATE, dead))
     assert (found.ordered, found.arrival, found.overdue) == (6, arrival, overdue)
     assert found.dead == max(1, dead)
 
@@ -184,7 +184,7 @@ def test_the_age_limit_is_at_least_a_step_long(minutes: float, steps: float, len
 def test_an_uncertain_rate_leaves_part_of_the_age_limit_unused_but_a_fifth_at_most(
     error: float, share: float
 ) -> None:
-    found = outlook(service=Service(RATE, 3, relative_error=error))
+    found = outlook(throughput=Throughput(RATE, 3, relative_error=error))
     assert found.share == pytest.approx(share)
 
 
@@ -225,11 +225,11 @@ def test_fewer_are_tried_only_where_samples_reach_back_as_far(samples: int, trie
 
 def test_work_that_waits_for_slow_instances_is_no_idleness() -> None:
     """Four items in hand of each of two instances do not wait; forty do."""
-    dear, slow = Goal(5, 10, 10), Service(4, 3)
+    dear, slow = Goal(5, 10, 10), Throughput(4, 3)
     in_hand = [*[0.0] * 20, 2.0, *[0.0] * 20]
     waits = [*[0.0] * 20, 40.0, *[0.0] * 20]
-    assert POLICY(seen(in_hand, capacity=2, goal=dear, service=slow)).capacity == 1
-    held = POLICY(seen(waits, capacity=2, goal=dear, service=slow))
+    assert POLICY(seen(in_hand, capacity=2, goal=dear, throughput=slow)).capacity == 1
+    held = POLICY(seen(waits, capacity=2, goal=dear, throughput=slow))
     assert held.capacity == 2, held.reason
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.autoscaling import Guards, Resource, Service
+from shared.autoscaling import Guards, Resource, Throughput
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.declaring import HubMetric, Missing, Then
 from shared.autoscaling.operating import presenting
@@ -18,7 +18,7 @@ from tests.builders import NOW, SOURCE, history, resource, sample, state
 
 COUNTING = resource(
     metrics={"backlog": SOURCE, "finished": HubMetric()},
-    service=Service(completed_metric="finished"),
+    throughput=Throughput(completed_metric="finished"),
 )
 
 

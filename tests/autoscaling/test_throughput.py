@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.autoscaling import Guards, HubMetric, Missing, Recommendation, Service
+from shared.autoscaling import Guards, HubMetric, Missing, Recommendation, Throughput
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.learning.dead_time_and_throughput import best_rate, known_service
-from shared.autoscaling.learning.throughput import Counted, rate_of, with_finished
+from shared.autoscaling.learning import Counted, best_rate, known_throughput, rate_of, with_counted
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.state import BusyIntervals, Learned, Lessons, ScalingState
+from shared.autoscaling.state import BusyIntervals, Learned, RegressionSums, ScalingState
 from shared.autoscaling.transition import advance
 from tests.builders import NOW, SOURCE, metric, resource, state
 
@@ -39,7 +38,7 @@ def taught(
     *,
     incoming: bool = False,
 ) -> tuple[float, float] | None:
-    return rate_of(with_finished(BusyIntervals(), Counted(finished, incoming), backlog, capacities))
+    return rate_of(with_counted(BusyIntervals(), Counted(finished, incoming), backlog, capacities))
 
 
 def test_what_busy_instances_finish_is_their_rate() -> None:
@@ -84,12 +83,12 @@ def test_an_interval_that_lacks_a_sample_does_not_underrate() -> None:
 def test_each_interval_teaches_once_and_only_when_it_is_over_for_all_metrics() -> None:
     counted, capacities = Counted(series(*[120.0] * 6)), [at(-9, 3), at(6, 3)]
     backlog = series(*[500.0] * 6)
-    early = with_finished(BusyIntervals(), counted, backlog[:4], capacities)
-    whole = with_finished(early, counted, backlog, capacities)
+    early = with_counted(BusyIntervals(), counted, backlog[:4], capacities)
+    whole = with_counted(early, counted, backlog, capacities)
     assert len(early.recent) == 3
     assert early.until == backlog[3].time
-    assert whole == with_finished(BusyIntervals(), counted, backlog, capacities)
-    assert with_finished(whole, counted, backlog, capacities) is whole
+    assert whole == with_counted(BusyIntervals(), counted, backlog, capacities)
+    assert with_counted(whole, counted, backlog, capacities) is whole
 
 
 def test_three_intervals_are_needed() -> None:
@@ -113,7 +112,7 @@ def test_a_noisy_count_is_not_believed_and_the_changes_decide() -> None:
         intervals=10, done=400, busy=10, done_done=90_000, done_busy=400, busy_busy=10
     )
     assert best_rate(Learned(work=wild)) is None
-    lessons = Lessons(5, 5.0, -5 * RATE, 5 * RATE**2)
+    lessons = RegressionSums(5, 5.0, -5 * RATE, 5 * RATE**2)
     assert best_rate(Learned(work=wild, out=lessons, into=lessons)) is not None
     steady = BusyIntervals(
         intervals=10, done=500, busy=10, done_done=25_000, done_busy=500, busy_busy=10
@@ -125,7 +124,7 @@ def test_a_noisy_count_is_not_believed_and_the_changes_decide() -> None:
 
 COUNTING = resource(
     metrics={"backlog": SOURCE, "finished": HubMetric()},
-    service=Service(completed_metric="finished"),
+    throughput=Throughput(completed_metric="finished"),
     history_seconds=1800,
 )
 
@@ -156,9 +155,9 @@ def test_a_rate_is_known_within_minutes_of_work() -> None:
         now = NOW + MINUTE * minute
         for name, value in ((CAPACITY_METRIC, 2.0), ("finished", 80.0), ("backlog", 300.0)):
             held = advance(COUNTING, held, _metric(name, now, value), now).state
-    service = known_service(COUNTING.service, held.learned)
-    assert service.rate_per_instance_minute == pytest.approx(RATE)
-    assert service.completed_metric == "finished"
+    throughput = known_throughput(COUNTING.throughput, held.learned)
+    assert throughput.rate_per_instance_minute == pytest.approx(RATE)
+    assert throughput.completed_metric == "finished"
 
 
 def _metric(name: str, time: datetime, value: float) -> Metric:
@@ -166,7 +165,7 @@ def _metric(name: str, time: datetime, value: float) -> Metric:
 
 
 def test_a_count_that_is_not_declared_is_named() -> None:
-    (one,) = problems([resource(service=Service(completed_metric="typo"))])
-    assert "service.completed_metric = 'typo': is not one of the resource's metrics" in one
-    both = replace(COUNTING, service=Service(None, None, 0, "finished", "backlog"))
+    (one,) = problems([resource(throughput=Throughput(completed_metric="typo"))])
+    assert "throughput.completed_metric = 'typo': is not one of the resource's metrics" in one
+    both = replace(COUNTING, throughput=Throughput(None, None, 0, "finished", "backlog"))
     assert any("only one of the two" in problem for problem in problems([both]))

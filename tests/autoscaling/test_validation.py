@@ -19,10 +19,10 @@ from shared.autoscaling import (
     QueueAge,
     RateLimit,
     Recommendation,
-    Service,
     ServiceBusQueue,
     StorageQueue,
     Threshold,
+    Throughput,
     any_of,
 )
 from shared.autoscaling.deciding.validation import connections, problems
@@ -77,7 +77,10 @@ def test_a_good_declaration_has_no_problems() -> None:
         ({"limits": (1, 3)}, "limits = (1, 3): must be Limits(…)"),
         ({"name": 5}, "name = 5: must match"),
         ({"goal": Goal(late_penalty=-1)}, "goal.late_penalty = -1: must be 0 to 1e+06"),
-        ({"service": Service(0)}, "service.rate_per_instance_minute = 0: must be 1e-06 to"),
+        (
+            {"throughput": Throughput(0)},
+            "throughput.rate_per_instance_minute = 0: must be 1e-06 to",
+        ),
         ({"metrics": {"backlog": ServiceBusQueue(5)}}, ".queue = 5: must be a name"),  # type: ignore[arg-type]
         (
             {"metrics": {"cpu": AzureMonitorMetric("my-plan", "CpuPercentage")}},

@@ -34,7 +34,7 @@ def policy(seen):
     newest = [sample.value for sample in seen.history("jobs").samples[-5:]]
     if not newest:
         return Recommendation(seen.capacity, "no samples")
-    each = seen.service.rate_per_instance_minute * 0.8 * seen.goal.age_limit_minutes
+    each = seen.throughput.rate_per_instance_minute * 0.8 * seen.goal.age_limit_minutes
     return Recommendation(max(1, *[math.ceil(value / each) for value in newest]), "backlog")
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from backtest.faults import Weather, stormy_replay
+from backtest.faults import FaultRates, replay_with_faults
 from backtest.progress import Progress
 from backtest.rules_file import Rules, load_rules
 from shared.autoscaling import Cooldown, Guards, Observation, RateLimit, Recommendation
@@ -16,7 +16,7 @@ from tests.simulation.test_mutants import Mutant, in_place_of, mutated, target
 
 MINUTES = 1500
 SEEDS_MAX = 25
-STORM = Weather(
+OFTEN = FaultRates(
     order_slow=0.15,
     order_doubled=0.3,
     order_refused=0.1,
@@ -60,15 +60,15 @@ def rule(function: str, old: str, new: str) -> Mutant:
 
 MUTANTS = [
     # --- what guards keep
-    rule("guards.missing_data", "if not found:", "if True:"),
-    rule("guards.bounds", "if wanted > limits.maximum:", "if False:"),
-    rule("guards.cooldown", "if seen.now > until:", "if True:"),
-    rule("guards.cooldown", "if out else wait.scale_in_seconds", "if True else 0"),
-    rule("guards.rate_limits", "allowed < wanted", "False"),
-    rule("guards.consumer_broken", "samples[-1].value <= 0", "True"),
-    rule("guards.failed_action", "seen.now >= desired.retry_at", "True"),
-    rule("guards.already_requested", "not desired.pending", "True"),
-    rule("decide.effective_mode", "if override and override.mode:", "if False:"),
+    rule("deciding.guards.missing_data", "if not silent:", "if True:"),
+    rule("deciding.guards.bounds", "if wanted > limits.maximum:", "if False:"),
+    rule("deciding.guards.cooldown", "if seen.now > until:", "if True:"),
+    rule("deciding.guards.cooldown", "if out else wait.scale_in_seconds", "if True else 0"),
+    rule("deciding.guards.rate_limits", "allowed < wanted", "False"),
+    rule("deciding.guards.consumer_broken", "samples[-1].value <= 0", "True"),
+    rule("deciding.guards.failed_action", "seen.now >= desired.retry_at", "True"),
+    rule("deciding.guards.already_requested", "not desired.pending", "True"),
+    rule("deciding.decide.effective_mode", "if override and override.mode:", "if False:"),
     # --- one writer, one epoch for each decision
     rule("actions.request", "(previous.epoch if previous else 0) + 1", "1"),
     rule("actions.request", "changed_at=previous.changed_at if previous else None,", ""),
@@ -101,7 +101,7 @@ MUTANTS = [
 
 def violations(rules: Rules, seed: int) -> list[str]:
     load = workload(bursty(seed, MINUTES, mean=400))
-    _, faults = stormy_replay(arena(instance_rate=100), load, rules, seed, Progress(), STORM)
+    _, faults = replay_with_faults(arena(instance_rate=100), load, rules, seed, Progress(), OFTEN)
     found: list[str] = faults["first_violations"]
     return found
 

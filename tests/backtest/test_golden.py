@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from backtest.app import App
 from backtest.arena import Arena, Plan, usual_rate
-from backtest.faults import StormyApp, Weather
+from backtest.faults import FaultRates, FaultyApp
 from backtest.progress import ignore
-from backtest.replay import in_arena, run
+from backtest.replay import App, in_arena, run
 from backtest.rules_file import Rules, load_rules
 from backtest.workload import load_workload
 from shared.autoscaling import (
@@ -83,7 +82,7 @@ class Watched(App):
         self.digest.update(_told(decision))
 
 
-class WatchedInStorm(StormyApp):
+class WatchedUnderFaults(FaultyApp):
     digest: Any
 
     def decided(self, decision: Decision) -> None:
@@ -121,7 +120,7 @@ def test_a_replay_decides_as_before(case: str, stormy: bool, digest: str) -> Non
     workload = load_workload(NASA).part(0, MINUTES)
     arena, tried = Arena(instance_rate=usual_rate(workload.arrivals)), CASES[case]
     app: Any = (
-        WatchedInStorm(tried, arena, 7, Weather())
+        WatchedUnderFaults(tried, arena, 7, FaultRates())
         if stormy
         else Watched(in_arena(tried.resource, arena), Plan(arena))
     )

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from backtest.autoscale_setting import convert
-from backtest.autoscale_source import written
 from backtest.autoscale_week import Begins, Holds, week
 from backtest.cli import main
 from backtest.errors import BacktestError
+from backtest.import_autoscale import written
 from shared.autoscaling import Resource, Schedule
 from shared.autoscaling.deciding.decide import decide
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue
-from shared.autoscaling.state import History, ScalingState
+from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
+from shared.autoscaling.state import ScalingState
 from shared.settings import load
 
 EXAMPLE = Path(__file__).parent / "data" / "autoscale_setting.json"
@@ -45,7 +45,7 @@ def decided(now: datetime, capacity: int, **values: float) -> int | None:
     times = [now - timedelta(seconds=15 * n) for n in range(40, -1, -1)]
     series = {**values, CAPACITY_METRIC: float(capacity)}
     histories = {
-        name.replace("_", "-"): History(tuple(MetricValue(t, value) for t in times))
+        name.replace("_", "-"): Window(tuple(MetricValue(t, value) for t in times))
         for name, value in series.items()
     }
     return decide(loaded(example()), ScalingState(histories), now).desired

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backtest.app import PATIENCE, App
 from backtest.arena import Plan
-from backtest.faults import Weather, stormy_replay
-from backtest.feeds import Minute
+from backtest.faults import FaultRates, replay_with_faults
 from backtest.outcome import course
 from backtest.progress import Progress
-from backtest.replay import in_arena, replay
+from backtest.replay import TIMING, App, Minute, in_arena, replay
 from backtest.rules_file import Rules, load_rules
 from shared.autoscaling import (
     Cooldown,
@@ -87,7 +85,7 @@ def test_rules_know_what_they_are_judged_by() -> None:
     seen: list[Observation] = []
     replay(arena(switch_cost=7, max_instances=4), workload([1]), ruled_by(watching(seen)))
     assert seen[0].goal.switch_cost == 7
-    assert seen[0].service.rate_per_instance_minute == 10
+    assert seen[0].throughput.rate_per_instance_minute == 10
     assert seen[0].limits == Limits(1, 4)
 
 
@@ -169,7 +167,7 @@ def test_safety_holds_under_faults(seed: int, rules_path: Path) -> None:
     load = workload(bursty(seed, 1500, mean=400))
     rules = load_rules(rules_path)
     spec = arena(instance_rate=100)
-    _, faults = stormy_replay(spec, load, rules, seed, Progress())
+    _, faults = replay_with_faults(spec, load, rules, seed, Progress())
     assert faults["first_violations"] == []
 
 
@@ -181,18 +179,18 @@ def test_a_scale_in_on_stale_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
     guards = [unguarded if guard.__name__ == "missing_data" else guard for guard in GUARDS]
     monkeypatch.setattr("shared.autoscaling.deciding.decide.GUARDS", tuple(guards))
     shy = scripted({m: 2 + m // 3 % 2 for m in range(0, 600, 3)})
-    rules = Rules(ruled_by(shy), PATIENCE)
-    dark = Weather(blackout=0.2)
-    _, faults = stormy_replay(arena(), workload([0] * 600), rules, 1, Progress(), dark)
+    rules = Rules(ruled_by(shy), TIMING)
+    dark = FaultRates(blackout=0.2)
+    _, faults = replay_with_faults(arena(), workload([0] * 600), rules, 1, Progress(), dark)
     assert "with backlog last seen" in faults["first_violations"][0]
 
 
 def test_a_seed_repeats_its_faults(rules_path: Path) -> None:
     load, rules = workload(bursty(1, 400)), load_rules(rules_path)
-    runs = [stormy_replay(arena(), load, rules, 5, Progress()) for _ in range(2)]
+    runs = [replay_with_faults(arena(), load, rules, 5, Progress()) for _ in range(2)]
     assert runs[0][1] == runs[1][1]
     assert np.array_equal(runs[0][0].capacity, runs[1][0].capacity)
-    other = stormy_replay(arena(), load, rules, 6, Progress())
+    other = replay_with_faults(arena(), load, rules, 6, Progress())
     assert other[1] != runs[0][1]
 
 
@@ -201,7 +199,7 @@ def test_faults_cost_something_but_do_not_stop_the_rules(tmp_path: Path) -> None
     path.write_text(BACKLOG_RULES)
     load, rules, spec = workload(bursty(3, 1500)), load_rules(path), arena()
     calm = replay(spec, load, rules.resource).capacity
-    stormy = stormy_replay(spec, load, rules, 3, Progress())[0].capacity
+    stormy = replay_with_faults(spec, load, rules, 3, Progress())[0].capacity
     costs = [course(spec, load.arrivals, s).score(spec).J for s in (calm, stormy)]
     assert costs[0] < costs[1] < 3 * costs[0]
 

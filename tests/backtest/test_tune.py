@@ -27,7 +27,7 @@ class Target:
 
     def __call__(self, seen):
         newest = [s.value for s in seen.history("jobs").samples[-self.samples:]] or [0.0]
-        each = seen.service.rate_per_instance_minute * self.minutes
+        each = seen.throughput.rate_per_instance_minute * self.minutes
         return Recommendation(max(1, math.ceil(max(newest) / each)), "backlog")
 
 

@@ -15,21 +15,20 @@ import pytest
 from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.tables.scaling_state import TableStateStore
+from shared.autoscaling.deciding.samples import SAMPLES_KEPT_MAX
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.desired import ActionStatus
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.measurements import MetricValue
-from shared.autoscaling.policies.history import SAMPLES_KEPT_MAX
+from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import (
     BusyIntervals,
     EntryKind,
-    History,
     Learned,
-    Lessons,
     LogEntry,
     Override,
+    RegressionSums,
     ScalingState,
 )
 from shared.settings.connections import StorageConnection
@@ -79,7 +78,7 @@ def entry(name: str, entry_id: str = "a-1", **changes: object) -> LogEntry:
 FULL = ScalingState(
     histories={
         "backlog": history([1, 2.5, 3]),
-        "capacity": History((MetricValue(ago(0.123456), 2.0),)),
+        "capacity": Window((MetricValue(ago(0.123456), 2.0),)),
     },
     desired=desired(
         status=ActionStatus.FAILED,
@@ -94,8 +93,8 @@ FULL = ScalingState(
     wishes=history([2, 3]),
     learned=Learned(
         7,
-        Lessons(3, 4.0, -80.5, 1600.25, ((-40.0, 2.0), (-20.5, 1.0))),
-        Lessons(1.98, 2),
+        RegressionSums(3, 4.0, -80.5, 1600.25, ((-40.0, 2.0), (-20.5, 1.0))),
+        RegressionSums(1.98, 2),
         2,
         3.5,
         BusyIntervals(NOW, 5, 200.5, 5, recent=((120.0, 3.0), (0.0, 3.0))),
@@ -178,8 +177,8 @@ async def test_many_racers_lose_no_write(store: StateStore, name: str) -> None:
     async def add(value: int) -> None:
         while True:
             snapshot = await store.load(name)
-            kept = snapshot.state.histories.get("backlog", History())
-            more = History((*kept.samples, sample(value, -len(kept.samples))))
+            kept = snapshot.state.histories.get("backlog", Window())
+            more = Window((*kept.samples, sample(value, -len(kept.samples))))
             try:
                 histories = {**snapshot.state.histories, "backlog": more}
                 return await store.commit(snapshot, ScalingState(histories))
@@ -268,7 +267,7 @@ async def test_whatever_a_rule_says_can_be_written_and_read(store: StateStore, n
 
 
 async def test_the_longest_history_is_kept_whole(store: StateStore, name: str) -> None:
-    long = History(tuple(sample(123456.5, i / 8) for i in reversed(range(SAMPLES_KEPT_MAX))))
+    long = Window(tuple(sample(123456.5, i / 8) for i in reversed(range(SAMPLES_KEPT_MAX))))
     await store.commit(await store.load(name), ScalingState({"backlog": long}))
     assert (await store.load(name)).state.histories["backlog"] == long
 
@@ -276,7 +275,7 @@ async def test_the_longest_history_is_kept_whole(store: StateStore, name: str) -
 async def test_the_longest_histories_of_all_metrics_of_a_message_are_one_transaction(
     store: StateStore, name: str
 ) -> None:
-    long = History(tuple(sample(1e15 / 7, i / 8 + 1e-6) for i in reversed(range(SAMPLES_KEPT_MAX))))
+    long = Window(tuple(sample(1e15 / 7, i / 8 + 1e-6) for i in reversed(range(SAMPLES_KEPT_MAX))))
     histories = {f"{'long' * 24}-{n}": long for n in range(METRICS_OF_A_MESSAGE_MAX)}
     lines = [entry(name, f"a-{n}", reason="x" * 16_000) for n in range(3)]
     await store.commit(await store.load(name), ScalingState(histories), lines)

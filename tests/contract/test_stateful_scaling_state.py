@@ -19,17 +19,16 @@ from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.measurements import MetricValue
+from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import (
     BusyIntervals,
     EntryKind,
-    History,
     Learned,
-    Lessons,
     LogEntry,
     Override,
+    RegressionSums,
     ScalingState,
 )
 from shared.settings.connections import StorageConnection
@@ -52,11 +51,11 @@ PLANS = st.sampled_from(("plan-1", "plan-1", "plan-1", "Plan-1~x._"))
 METRICS = st.sampled_from(("backlog", "Backlog", "capacity", "~"))
 numbers = st.one_of(st.sampled_from((0, 0.1, 5e-324, MEASURE_MAX)), st.floats(0, 1e9))
 samples = st.builds(MetricValue, TIMES, numbers)
-histories = st.lists(samples, max_size=4).map(lambda found: History(tuple(found)))
+histories = st.lists(samples, max_size=4).map(lambda found: Window(tuple(found)))
 counts = st.integers(0, 1000)
 finite = st.floats(-1e9, 1e9)
 pairs = st.lists(st.tuples(finite, st.floats(0.5, 9)), max_size=3).map(tuple)
-lessons = st.builds(Lessons, finite, finite, finite, finite, pairs)
+lessons = st.builds(RegressionSums, finite, finite, finite, finite, pairs)
 desired = st.builds(
     Desired,
     target=counts,

@@ -17,7 +17,8 @@ from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
-from shared.adapters.tables.scaling_rows import LOG_PREFIX, log_row, profile_row
+from shared.adapters.tables.scaling_log import LOG_PREFIX, log_row
+from shared.adapters.tables.scaling_rows import profile_row
 from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import StateUnreadable
@@ -26,7 +27,7 @@ from shared.autoscaling.flows import poison, reconciler, retention, scaler, scal
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
 from shared.autoscaling.messages import encode_action, encode_metric
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import EntryKind, Learned, Lessons
+from shared.autoscaling.state import EntryKind, Learned, RegressionSums
 from shared.web.board import Board, RecentLog, read
 from shared.web.http import Request
 from shared.web.page import page
@@ -195,7 +196,7 @@ async def test_what_was_poisoned_by_an_unreadable_row_is_written_down_with_the_r
 
 def anew(epoch: int) -> Learned:
     """What was learned, without the sums that the rows below spoil."""
-    out = Lessons(recent=FULL.learned.out.recent)
+    out = RegressionSums(recent=FULL.learned.out.recent)
     return Learned(epoch, out, work=FULL.learned.work)
 
 

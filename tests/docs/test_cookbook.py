@@ -14,8 +14,8 @@ import pytest
 from shared.autoscaling import Resource
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, WeekProfile
-from shared.autoscaling.state import Decision, History, ScalingState
+from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, WeekProfile, Window
+from shared.autoscaling.state import Decision, ScalingState
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text(encoding="utf-8")
 INTRODUCTION, *RECIPES = PAGE.split("\n## ")
@@ -36,28 +36,28 @@ def recipe(number: int) -> Resource:
     return found
 
 
-def constant(value: float, now: datetime) -> History:
+def constant(value: float, now: datetime) -> Window:
     return climbing(value, 0, now)
 
 
-def climbing(value: float, each_minute: float, now: datetime) -> History:
+def climbing(value: float, each_minute: float, now: datetime) -> Window:
     """Half an hour of samples that end with this value."""
     minutes = [n / 4 for n in range(120, -1, -1)]
     samples = [MetricValue(now - timedelta(minutes=m), value - m * each_minute) for m in minutes]
-    return History(tuple(samples))
+    return Window(tuple(samples))
 
 
 def decided(
     number: int,
     capacity: int,
-    metrics: Mapping[str, float | History],
+    metrics: Mapping[str, float | Window],
     now: datetime = NOON,
     **changes: Any,
 ) -> Decision:
     found = recipe(number)
     assert set(metrics) == set(found.metrics)
     histories = {
-        name: value if isinstance(value, History) else constant(value, now)
+        name: value if isinstance(value, Window) else constant(value, now)
         for name, value in metrics.items()
     }
     histories[CAPACITY_METRIC] = constant(capacity, now)
@@ -90,7 +90,7 @@ def test_there_are_ten_and_the_app_accepts_each() -> None:
     ],
 )
 def test_it_does_what_it_says(
-    number: int, capacity: int, metrics: Mapping[str, float | History], desired: int
+    number: int, capacity: int, metrics: Mapping[str, float | Window], desired: int
 ) -> None:
     made = decided(number, capacity, metrics)
     assert made.desired == desired, made.reason

@@ -17,10 +17,10 @@ from shared.adapters.webhook.webhook import LogNotifier
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.operating.notices import conditions, events
 from shared.autoscaling.policy import Recommendation
-from shared.autoscaling.state import EntryKind, History, LogEntry, ScalingState
+from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, Gap, Stream
 from shared.ingestion.operating import notices as failed_events
 from shared.nightly.notices import trend_notices
@@ -292,7 +292,7 @@ def test_events_of_the_log_in_words() -> None:
 def seen_capacities(*capacities: tuple[int, float]) -> ScalingState:
     """Each with the minutes since it was seen; the source answers."""
     samples = tuple(sample(value, minutes * 60) for value, minutes in capacities)
-    return replace(state(), histories={**state([1]).histories, CAPACITY_METRIC: History(samples)})
+    return replace(state(), histories={**state([1]).histories, CAPACITY_METRIC: Window(samples)})
 
 
 WANTING = line(EntryKind.DECISION)

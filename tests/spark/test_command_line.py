@@ -13,7 +13,7 @@ from azure.storage.blob import BlobServiceClient
 
 from shared.adapters.tables.scaling_rows import profile_of
 from shared.autoscaling import Observation, SeasonalFloor, Threshold
-from shared.autoscaling.declaring import Service
+from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.measurements import WeekProfile
 from shared.sampling.trend_rows import trend_of
 from spark_jobs import event_trends
@@ -253,7 +253,7 @@ def test_a_night_from_blobs_to_pictures_and_tables(
 def monday(hour: int, profile: WeekProfile) -> Observation:
     """What the scaling rules see of the resource, whose queue is empty, on a Monday."""
     now = datetime(2017, 6, 12, hour, 30, tzinfo=UTC)
-    return seeing([0], capacity=1, now=now, profile=profile, service=Service(None, 0))
+    return seeing([0], capacity=1, now=now, profile=profile, throughput=Throughput(None, 0))
 
 
 @pytest.mark.parametrize("engine", [SparkEngine, DuckDbEngine])

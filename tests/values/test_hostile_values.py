@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
+from shared.adapters.tables.scaling_log import log_row
 from shared.adapters.tables.scaling_rows import (
     ScalingRowUnreadable,
-    log_row,
     override_of,
     profile_of,
     profile_row,

@@ -185,7 +185,7 @@ async def test_what_cannot_be_said_is_refused_and_changes_nothing(
 
 async def test_hostile_text_stays_text(world: World) -> None:
     await world.minute()
-    wish = Recommendation(3, HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, HOSTILE)
+    wish = Recommendation(3, HOSTILE, HOSTILE, {HOSTILE: HOSTILE})
     line = LogEntry(
         "plan-1", NOW, EntryKind.DECISION, HOSTILE, HOSTILE, 2, 3, 1, applies=True,
         limited_by=(HOSTILE,), candidates=(wish,), evidence={HOSTILE: HOSTILE},

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.tables.scaling_changes import OVERRIDE_ROW, changed_rows
-from shared.adapters.tables.scaling_rows import (
+from shared.adapters.tables.scaling_log import (
     LOG_END,
     LOG_PREFIX,
-    STATE_START,
-    ScalingRowUnreadable,
     log_entry,
     log_key_start,
     log_row,
     newest_first,
+)
+from shared.adapters.tables.scaling_rows import (
+    STATE_START,
+    ScalingRowUnreadable,
     override_row,
     state_of,
     state_row,
@@ -32,7 +33,7 @@ from shared.adapters.tables.table import (
 )
 from shared.autoscaling.errors import StateConflict, StateUnreadable
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import LogEntry, Override, ScalingState
+from shared.autoscaling.state import OVERRIDE_ROW, LogEntry, Override, ScalingState, changed_rows
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 

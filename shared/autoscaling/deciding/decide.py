@@ -1,9 +1,12 @@
-"""From state to decision: what is known, what the rule wants, what the guards leave of it."""
+"""From state to decision: what is known, what the policy wants, what the guards leave of it.
+
+And the nearest counterfactual: at which level of a metric the decision would have been another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shared.autoscaling.deciding.guards import (
@@ -16,21 +19,25 @@ from shared.autoscaling.deciding.guards import (
     already_requested,
     bounds,
 )
-from shared.autoscaling.deciding.observing import known_capacity, observe
+from shared.autoscaling.deciding.samples import known_capacity, observe, window_start
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.measurements import MetricValue
-from shared.autoscaling.policies.call import REASON_LENGTH_MAX, ask
-from shared.autoscaling.policies.history import since
-from shared.autoscaling.policies.spans import span
-from shared.autoscaling.policy import Observation, Resource
-from shared.autoscaling.state import Decision, History, Override, ScalingState
+from shared.autoscaling.measurements import MetricValue, Window, since, span
+from shared.autoscaling.policy import (
+    REASON_LENGTH_MAX,
+    Observation,
+    Resource,
+    ask,
+    described,
+    members,
+)
+from shared.autoscaling.state import Decision, Override, ScalingState
 
 
 def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
-    """The decision for one resource at ``now``; a failing rule means hold, with its error.
+    """The decision for one resource at ``now``; a failing policy means hold, with its error.
 
-    1. A paused resource holds. 2. So does one whose capacity is not known. 3. The rule says what
-    it wants. 4. The guards say what they allow. 5. A dry run decides, but does not apply.
+    1. A paused resource holds. 2. So does one whose capacity is not known. 3. The policy says
+    what it wants. 4. The guards say what they allow. 5. A dry run decides, but does not apply.
     """
     mode, mode_reason = effective_mode(resource, state, now)
     known = known_capacity(state)
@@ -69,14 +76,14 @@ def effective_override(state: ScalingState, now: datetime) -> Override | None:
 
 
 def remember(resource: Resource, state: ScalingState, decision: Decision) -> ScalingState:
-    """The state with what the rule wanted, where a stabilisation window will ask for it."""
+    """The state with what the policy wanted, where a stabilisation window will ask for it."""
     guards = resource.guards
     stable_in, stable_out = guards.stabilisation_in_seconds, guards.stabilisation_out_seconds
     if not (stable_in or stable_out) or not decision.candidates:
         return state
     start = decision.time - span(max(stable_in, stable_out))
     wish = MetricValue(decision.time, float(decision.candidates[0].capacity))
-    return replace(state, wishes=History((*since(state.wishes.samples, start), wish)))
+    return replace(state, wishes=Window((*since(state.wishes.samples, start), wish)))
 
 
 def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Decision:
@@ -99,7 +106,7 @@ def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Deci
         (wish, *wish.candidates),
         tuple(limited_by),
         wish.evidence,
-        "",  # what would have changed it is found out only for the log: counterfactual.py
+        "",  # what would have changed it is computed only for the log: see explained()
         applies,
     )
 
@@ -130,7 +137,7 @@ def _allowed(
 def _revoked(context: Context, limited_by: Sequence[str]) -> Limit | None:
     """What to order instead of the order under way, where that is not wanted any more.
 
-    A rule that stays does not take it back; one that paces itself knows of it and does.
+    A policy that stays does not take it back; one that paces itself knows of it and does.
     """
     desired, seen, wish = context.state.desired, context.seen, context.wish
     if desired is None or not desired.pending or desired.target == seen.capacity:
@@ -156,3 +163,124 @@ def _hold(
     limited_by: tuple[str, ...],
 ) -> Decision:
     return Decision(resource.name, now, current, current, reason, limited_by=limited_by)
+
+
+# --- what would have led to another decision -----------------------------------------------------
+
+METRICS_MAX = 4
+"""Of a policy that reads more, only the first so many are asked about."""
+STRIDES_MAX = 10
+STRIDE = 4.0
+"""Upwards it looks at four times the level, at sixteen times and so on, up to a million times."""
+HALVINGS = 7
+"""To within one per cent of the distance: enough for an explanation."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurningPoint:
+    """From this level on the decision would have been this one; distance relative to now."""
+
+    distance: float
+    text: str
+
+
+def explained(resource: Resource, state: ScalingState, decision: Decision) -> Decision:
+    """The decision with what would have changed it: "would have scaled in at backlog < 120".
+
+    ``state`` is the one that the decision was taken from. Where no level of any metric would have
+    changed it and a guard has spoken, that guard is what would have; else there is nothing to say.
+    """
+    if decision.current is None or not decision.candidates:
+        return decision
+    wish = decision.candidates[0]
+    if wish.failed:
+        return decision
+    turns = [
+        turn for name in _asked_about(resource) for turn in _turns(resource, state, decision, name)
+    ]
+    if turns:
+        text = min(turns, key=lambda turn: turn.distance).text
+    elif decision.limited_by and wish.capacity != decision.desired:
+        verb = _verb(decision.current, wish.capacity)
+        text = f"would have {verb} without {', '.join(decision.limited_by)}"
+    else:
+        text = ""
+    return replace(decision, counterfactual=text)
+
+
+def _asked_about(resource: Resource) -> tuple[str, ...]:
+    named = described(resource.policy).metric_names or tuple(resource.metrics)
+    return tuple(name for name in named if name in resource.metrics)[:METRICS_MAX]
+
+
+def _turns(
+    resource: Resource, state: ScalingState, decision: Decision, name: str
+) -> Iterator[TurningPoint]:
+    """Below and above the present level: where the decision turns, and how to say it."""
+    history = state.histories.get(name)
+    assert decision.current is not None
+    if history is None or not history.samples:
+        return
+    changed = _changed_from(resource, state, decision, name)
+    level = history.samples[-1].value
+
+    def desired(at: float) -> int | None:
+        samples = history.samples[:changed] + tuple(
+            [MetricValue(sample.time, at) for sample in history.samples[changed:]]
+        )
+        asked = state.with_history(name, Window(samples))
+        return decide(resource, asked, decision.time).desired
+
+    def same(at: float) -> bool:
+        return desired(at) == decision.desired
+
+    upwards = [max(level, 1.0) * STRIDE**stride for stride in range(1, STRIDES_MAX + 1)]
+    for sign, strides in (("<", [0.0] if level > 0 else []), (">", upwards)):
+        near = level
+        for far in strides:
+            if not same(far):
+                at = _bisect(same, near, far)
+                said = _said(decision, desired(at))
+                distance = abs(at - level) / (level or 1.0)
+                yield TurningPoint(distance, f"would have {said} at {name} {sign} {at:.3g}")
+                break
+            near = far
+
+
+def _changed_from(resource: Resource, state: ScalingState, decision: Decision, name: str) -> int:
+    """From which sample on the level is another: all that count now, or the newest alone.
+
+    Rules that read a mean or a maximum ask about the level of the window; those that follow the
+    course of a backlog, about its end.
+    """
+    samples = state.histories[name].samples
+    for member in members(resource.policy):
+        if described(member).followed_metric == name:
+            return len(samples) - 1
+    start = window_start(resource, state, decision.time)
+    return sum(1 for sample in samples if sample.time < start)
+
+
+def _bisect(same: Callable[[float], bool], near: float, far: float) -> float:
+    for _ in range(HALVINGS):
+        middle = (near * far) ** 0.5 if near > 0 and far > 0 else (near + far) / 2
+        if same(middle):
+            near = middle
+        else:
+            far = middle
+    return far
+
+
+def _said(decision: Decision, desired: int | None) -> str:
+    """Another direction; or, where it is the same, another capacity."""
+    assert decision.current is not None
+    assert desired is not None
+    verb = _verb(decision.current, desired)
+    same = decision.desired is not None and verb == _verb(decision.current, decision.desired)
+    return f"{verb} to {desired}" if same else verb
+
+
+def _verb(current: int, desired: int) -> str:
+    if desired == current:
+        return "stayed"
+    return "scaled out" if desired > current else "scaled in"

@@ -1,4 +1,4 @@
-"""Guards: what may change a rule's wish, in one visible order.
+"""Guards: what may change a policy's wish, in one visible order.
 
 Each guard takes the capacity wanted so far and answers the capacity that it allows with the
 reason, or None where it has nothing to say.
@@ -14,18 +14,21 @@ from datetime import datetime
 
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
 from shared.autoscaling.desired import ActionStatus, Desired
-from shared.autoscaling.measurements import MetricValue, Window
-from shared.autoscaling.policies.call import ask
-from shared.autoscaling.policies.spans import span
-from shared.autoscaling.policy import Observation, Policy, Recommendation, Resource
+from shared.autoscaling.measurements import MetricValue, Window, span
+from shared.autoscaling.policy import (
+    Observation,
+    PolicyFunction,
+    Recommendation,
+    Resource,
+    ask,
+    described,
+)
 from shared.autoscaling.state import Override, ScalingState
-from shared.quick import quick
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A guard's word: the capacity that it allows, and why."""
+    """A guard's answer: the capacity that it allows, and why."""
 
     capacity: int
     reason: str
@@ -33,7 +36,7 @@ class Limit:
 
 @dataclass(slots=True)
 class Context:
-    """What guards look at; ``wish`` is what the rule wants."""
+    """What guards look at; ``wish`` is what the policy wants."""
 
     resource: Resource
     state: ScalingState
@@ -41,7 +44,7 @@ class Context:
     override: Override | None
     wish: Recommendation
     forced: bool = False
-    """A fallback stands: what calms a rule down has nothing to say to it."""
+    """A fallback stands: guards that only calm a policy leave it alone."""
 
     @property
     def guards(self) -> Guards:
@@ -64,15 +67,15 @@ def missing_data(wanted: int, context: Context) -> Limit | None:
 
     Of several missing metrics the highest fallback counts, before a hold, before no scale-in.
     """
-    seen, guards, found = context.seen, context.resource.guards, []
-    counted = context.resource.service.counted_metric
+    seen, guards, silent = context.seen, context.resource.guards, []
+    counted = context.resource.throughput.counted_metric
     for name, history in seen.histories.items():
         rule = guards.missing_for(name)
         if name != counted and is_missing(history.samples, rule, seen.now):
-            found.append((_strictness(rule), name, rule))
-    if not found:
+            silent.append((_strictness(rule), name, rule))
+    if not silent:
         return None
-    _, name, rule = max(found, key=lambda one: one[0])
+    _, name, rule = max(silent, key=lambda one: one[0])
     silent_seconds = seconds_without(seen.history(name).samples, seen.now)
     said = "was never read" if silent_seconds is None else f"is missing for {silent_seconds:.0f} s"
     return _missing(wanted, f"{name} {said}", silent_seconds is None, rule, context)
@@ -158,7 +161,7 @@ def _wishes(context: Context, seconds: float, wanted: int) -> list[float]:
 
 
 def flap_projection(wanted: int, context: Context) -> Limit | None:
-    """Scale in to m only if no rule would scale out again at m.
+    """Scale in to m only if the policy would not scale out again at m.
 
     Metrics that are a share per instance are projected to m: value·n/m, as Azure Monitor does.
     """
@@ -177,9 +180,9 @@ def _flaps(wanted: int) -> str:
     return f"at {wanted} the rules would scale out again"
 
 
-def _projected(seen: Observation, policy: Policy, capacity: int) -> Observation:
+def _projected(seen: Observation, policy: PolicyFunction, capacity: int) -> Observation:
     factor = seen.capacity / capacity
-    shares = getattr(policy, "utilisation_names", ())
+    shares = described(policy).utilisation_names
     names = [name for name in shares if name in seen.metrics]
     metrics = {name: _scaled(seen.metrics[name], factor) for name in names}
     histories = {name: _scaled(seen.history(name), factor) for name in names}
@@ -235,7 +238,7 @@ def cooldown(wanted: int, context: Context) -> Limit | None:
         return None
     out, wait = wanted > seen.capacity, context.resource.cooldown
     by_hand = context.desired is not None and context.desired.changed_by_hand
-    if context.wish.paced and (out or not by_hand):  # no rule can have accounted for a person
+    if context.wish.paced and (out or not by_hand):  # no policy can have accounted for a person
         return None
     after_scale_in = context.desired is not None and context.desired.changed_out is False
     if out and after_scale_in and wait.scale_out_pierces:
@@ -252,16 +255,16 @@ def cooldown(wanted: int, context: Context) -> Limit | None:
 
 
 def override(wanted: int, context: Context) -> Limit | None:
-    """A person's word: exactly so many, no fewer than so many, or none fewer than now."""
-    word, current = context.override, context.seen.capacity
-    if word is None:
+    """What a person set: exactly so many, no fewer than so many, or none fewer than now."""
+    override, current = context.override, context.seen.capacity
+    if override is None:
         return None
-    reason = f" ({word.reason})" if word.reason else ""
-    if word.exact is not None:
-        return Limit(word.exact, f"exactly {word.exact} by override{reason}")
-    if word.floor is not None and wanted < word.floor:
-        return Limit(word.floor, f"at least {word.floor} by override{reason}")
-    if word.freeze_scale_in and wanted < current:
+    reason = f" ({override.reason})" if override.reason else ""
+    if override.exact is not None:
+        return Limit(override.exact, f"exactly {override.exact} by override{reason}")
+    if override.floor is not None and wanted < override.floor:
+        return Limit(override.floor, f"at least {override.floor} by override{reason}")
+    if override.freeze_scale_in and wanted < current:
         return Limit(current, f"scale-in is frozen by override{reason}")
     return None
 

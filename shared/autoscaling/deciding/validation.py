@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from inspect import iscoroutinefunction
 from typing import Any
 
-from shared.autoscaling.deciding.rule_check import asks_for_unknown
+from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import (
     AppServicePlan,
     AzureMonitorMetric,
@@ -24,14 +25,14 @@ from shared.autoscaling.declaring import (
     PlanCapacity,
     PushedMetric,
     RateLimit,
-    Service,
     ServiceBusQueue,
     ServiceBusSubscription,
     StorageQueue,
+    Throughput,
 )
-from shared.autoscaling.measurements import CAPACITY_METRIC
-from shared.autoscaling.policies.members import members
-from shared.autoscaling.policy import Resource
+from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
+from shared.autoscaling.policy import Observation, Resource, UnknownMetric, ask, described, members
+from shared.autoscaling.state import ScalingState
 from shared.values.names import NAME, UUID
 
 PLAN_CAPACITY_MAX = 100
@@ -54,13 +55,13 @@ def problems(resources: object) -> list[str]:
     if not isinstance(resources, list | tuple):
         kind = type(resources).__name__
         return [f"scaling_rules.resources() answered a {kind}: a list of Resource is needed"]
-    found = [] if resources else ["scaling_rules.resources(): declares no resource"]
+    wrong = [] if resources else ["scaling_rules.resources(): declares no resource"]
     for position, resource in enumerate(resources):
         if isinstance(resource, Resource):
-            found += [f"resource {resource.name!r}: {problem}" for problem in _checked(resource)]
+            wrong += [f"resource {resource.name!r}: {problem}" for problem in _checked(resource)]
         else:
-            found.append(f"resources[{position}] = {resource!r}: must be a Resource")
-    return found + _declared_twice([r for r in resources if isinstance(r, Resource)])
+            wrong.append(f"resources[{position}] = {resource!r}: must be a Resource")
+    return wrong + _declared_twice([r for r in resources if isinstance(r, Resource)])
 
 
 def needs_hub(resources: object) -> bool:
@@ -108,7 +109,7 @@ def _checked(resource: Resource) -> Iterator[str]:
 def _kinds(resource: Resource) -> Iterator[str]:
     """A tuple where a value with fields belongs is the commonest slip."""
     kinds = {"limits": Limits, "cooldown": Cooldown, "guards": Guards, "goal": Goal}
-    for field, kind in {**kinds, "service": Service}.items():
+    for field, kind in {**kinds, "throughput": Throughput}.items():
         value = getattr(resource, field)
         if not isinstance(value, kind):
             yield f"{field} = {value!r}: must be {kind.__name__}(…)"
@@ -163,18 +164,21 @@ def _durations(resource: Resource) -> Iterator[str]:
     yield from _bounded("goal.late_penalty", resource.goal.late_penalty, 0, 1e6)
     yield from _counted(resource)
     yield from _planning_step(resource)
-    rate, dead_time = resource.service.rate_per_instance_minute, resource.service.dead_time_minutes
+    rate, dead_time = (
+        resource.throughput.rate_per_instance_minute,
+        resource.throughput.dead_time_minutes,
+    )
     if rate is not None:
-        yield from _bounded("service.rate_per_instance_minute", rate, 1e-6, 1e12)
+        yield from _bounded("throughput.rate_per_instance_minute", rate, 1e-6, 1e12)
     if dead_time is not None:
-        yield from _bounded("service.dead_time_minutes", dead_time, 0, 120)
+        yield from _bounded("throughput.dead_time_minutes", dead_time, 0, 120)
 
 
 def _planning_step(resource: Resource) -> Iterator[str]:
-    """A rule that plans in steps cannot keep a limit that is shorter than one of them."""
+    """A policy that plans in steps cannot keep a limit that is shorter than one of them."""
     minutes = resource.goal.age_limit_minutes
     for member in members(resource.policy):
-        seconds: Any = getattr(member, "step_seconds", None)
+        seconds: Any = described(member).step_seconds
         if {type(seconds), type(minutes)} <= {int, float} and minutes * 60 < seconds:
             yield (
                 f"goal.age_limit_minutes = {minutes}: must be at least the step of {seconds:g} s "
@@ -184,13 +188,15 @@ def _planning_step(resource: Resource) -> Iterator[str]:
 
 
 def _counted(resource: Resource) -> Iterator[str]:
-    service, known = resource.service, ", ".join(sorted(map(str, resource.metrics))) or "none"
+    known = ", ".join(sorted(map(str, resource.metrics))) or "none"
+    throughput = resource.throughput
     for key in ("completed_metric", "incoming_metric"):
-        name = getattr(service, key)
+        name = getattr(throughput, key)
         if name is not None and name not in resource.metrics:
-            yield f"service.{key} = {name!r}: is not one of the resource's metrics ({known})"
-    if service.completed_metric is not None and service.incoming_metric is not None:
-        yield "service.completed_metric, service.incoming_metric: only one of the two may be set"
+            yield f"throughput.{key} = {name!r}: is not one of the resource's metrics ({known})"
+    if throughput.completed_metric is not None and throughput.incoming_metric is not None:
+        keys = "throughput.completed_metric, throughput.incoming_metric"
+        yield f"{keys}: only one of the two may be set"
 
 
 def _bounded(key: str, value: object, low: float, high: float) -> Iterator[str]:
@@ -282,11 +288,46 @@ def _policy(resource: Resource) -> Iterator[str]:
     if iscoroutinefunction(policy):
         yield f"policy = {policy!r}: must be a plain function, not an async one"
         return
-    for name in getattr(policy, "metric_names", ()):
+    for name in described(policy).metric_names or ():
         if isinstance(resource.metrics, Mapping) and name not in resource.metrics:
             known = ", ".join(sorted(resource.metrics)) or "none"
             yield f"policy.metric = {name!r}: is not one of the resource's metrics ({known})"
-    found = [f"policy.{problem}" for problem in getattr(policy, "problems", list)()]
-    yield from found
-    if not found and (asked := asks_for_unknown(resource)):
+    wrong = [f"policy.{problem}" for problem in described(policy).problems()]
+    yield from wrong
+    if not wrong and (asked := asks_for_unknown(resource)):
         yield f"policy: {asked}"
+
+
+A_DAY = datetime(2026, 1, 1, 12, tzinfo=UTC)
+VALUES = (0.0, 1.0, 1e6)
+
+
+def asks_for_unknown(resource: Resource) -> str | None:
+    """What the policy said when it asked for a metric that is not declared; None: it did not.
+
+    It is asked with no samples, and with few and many items in each metric. What else it raises
+    is left to the day: it may rightly refuse values that nobody ever sent.
+    """
+    for capacity in {resource.limits.minimum, resource.limits.maximum}:
+        for value in (None, *VALUES):
+            seen = observe(resource, _state(resource, value, capacity), capacity, A_DAY)
+            if (asked := _asked(resource, seen)) is not None:
+                return asked
+    return None
+
+
+def _asked(resource: Resource, seen: Observation) -> str | None:
+    wish = ask(resource.policy, seen)
+    for each in (wish, *wish.candidates):
+        said = str(each.evidence.get("error", ""))
+        if UnknownMetric.__name__ in said:
+            return said
+    return None
+
+
+def _state(resource: Resource, value: float | None, capacity: int) -> ScalingState:
+    times = [A_DAY - timedelta(seconds=15 * back) for back in reversed(range(20))]
+    samples = Window(tuple(MetricValue(time, value) for time in times if value is not None))
+    histories = dict.fromkeys(resource.metrics, samples)
+    known = Window((MetricValue(A_DAY, capacity),))
+    return ScalingState({**histories, CAPACITY_METRIC: known}, None)

@@ -53,9 +53,9 @@ async def _tried(
 ) -> dict[str, Any]:
     try:
         async with asyncio.timeout(timeout_seconds):
-            told, ok = await check, True
+            text, ok = await check, True
     except TimeoutError:
-        told, ok = f"no answer within {timeout_seconds:g} s", False
+        text, ok = f"no answer within {timeout_seconds:g} s", False
     except Exception as error:  # each thing is reported, whatever is wrong with it
-        told, ok = f"{type(error).__name__}: {error}", False
-    return {"resource": resource.name, "what": what, "ok": ok, "told": told}
+        text, ok = f"{type(error).__name__}: {error}", False
+    return {"resource": resource.name, "what": what, "ok": ok, "told": text}

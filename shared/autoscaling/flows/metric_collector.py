@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shared.autoscaling.declaring import MetricSource, PlanCapacity, PushedMetric
-from shared.autoscaling.flows.logging import tell
+from shared.autoscaling.flows.common import log_action
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import MetricReader
@@ -43,8 +43,8 @@ async def run(
     answers = await asyncio.gather(*reads)
     failures = tuple(a for a in answers if isinstance(a, SourceFailure))
     for failure in failures:
-        told = f"{failure.metric_name} could not be read and is skipped: {failure.reason}"
-        tell(log, "source_failed", failure.resource_name, told, logging.WARNING)
+        text = f"{failure.metric_name} could not be read and is skipped: {failure.reason}"
+        log_action(log, "source_failed", failure.resource_name, text, logging.WARNING)
     return Collection(tuple(a for a in answers if isinstance(a, Metric)), failures)
 
 

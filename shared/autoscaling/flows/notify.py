@@ -27,7 +27,7 @@ NEWEST_LINES = 50
 """Among so many of the newest there is a decision, unless none was made for long."""
 
 
-class Found(NamedTuple):
+class ResourceNews(NamedTuple):
     events: Sequence[News]
     conditions: Sequence[News]
     unasked: Sequence[str]
@@ -40,15 +40,15 @@ async def run(
     since: datetime,
     now: datetime,
     at_maximum_minutes: float,
-) -> Found:
+) -> ResourceNews:
     """Events since then, and conditions; poison that names no resource included."""
     per_resource = [_one(resource, store, since, now, at_maximum_minutes) for resource in resources]
     answers = await asyncio.gather(*per_resource)
     lost = events(await store.log(UNATTRIBUTED, LINES_MAX, since=since))
-    return Found(
-        [*[news for found in answers for news in found.events], *lost],
-        [news for found in answers for news in found.conditions],
-        [name for found in answers for name in found.unasked],
+    return ResourceNews(
+        [*[news for answer in answers for news in answer.events], *lost],
+        [news for answer in answers for news in answer.conditions],
+        [name for answer in answers for name in answer.unasked],
     )
 
 
@@ -58,21 +58,25 @@ async def _one(
     since: datetime,
     now: datetime,
     at_maximum_minutes: float,
-) -> Found:
+) -> ResourceNews:
     lines = await store.log(resource.name, LINES_MAX, since=since)
     happened = list(events(lines))
     try:
         snapshot = await store.load(resource.name)
     except StateUnreadable as error:
-        return Found(happened, [unreadable_state(resource, str(error), now)], [resource.name])
+        return ResourceNews(
+            happened, [unreadable_state(resource, str(error), now)], [resource.name]
+        )
     state = snapshot.state
     decided = any(line.kind is EntryKind.DECISION for line in lines)
     if not decided and long_at_maximum(resource, state, now, at_maximum_minutes):
         lines = await _newest(resource, store)
     lasting = conditions(resource, state, lines, now, at_maximum_minutes)
-    return Found(happened, [*lasting, *unreadable_rows(resource, snapshot.unreadable, now)], [])
+    return ResourceNews(
+        happened, [*lasting, *unreadable_rows(resource, snapshot.unreadable, now)], []
+    )
 
 
 async def _newest(resource: Resource, store: StateStore) -> list[LogEntry]:
-    """What was decided last, though that may be a while ago."""
+    """What was decided last, though that may be long ago."""
     return await store.log(resource.name, NEWEST_LINES)

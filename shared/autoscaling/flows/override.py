@@ -1,11 +1,10 @@
-"""control: a person's word over the rules, in one transaction with the line that tells of it."""
+"""override: a person overrides the policy, in one transaction with the log line about it."""
 
 from __future__ import annotations
 
 import logging
 
-from shared.autoscaling.flows.logging import tell
-from shared.autoscaling.flows.optimistic_retry import until_won
+from shared.autoscaling.flows.common import log_action, until_won
 from shared.autoscaling.operating.overrides import Change, check, line, starting
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
@@ -18,7 +17,7 @@ async def run(resource: Resource, change: Change, store: StateStore) -> LogEntry
     """The line written. Raises OverrideRefused, or StateConflict after too many lost races."""
     check(change, resource)
     entry = await until_won(resource.name, lambda: _attempt(resource, change, store))
-    tell(log, "override", resource.name, entry.reason, logging.WARNING)
+    log_action(log, "override", resource.name, entry.reason, logging.WARNING)
     return entry
 
 

@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.autoscaling.acting.actions import ActionTiming, entry, fail
+from shared.autoscaling.actions import ActionTiming, entry, fail
 from shared.autoscaling.deciding.samples import merge
 from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import BadMessage, StateUnreadable
-from shared.autoscaling.flows.declared import check_metric_name, find
-from shared.autoscaling.flows.logging import tell
-from shared.autoscaling.flows.optimistic_retry import until_won
-from shared.autoscaling.flows.store_time import store_time
+from shared.autoscaling.flows.common import (
+    check_metric_name,
+    find,
+    log_action,
+    store_time,
+    until_won,
+)
 from shared.autoscaling.messages import all_refused, decode_action, decode_samples, named_resource
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
@@ -62,7 +65,7 @@ async def run_action(
     store: StateStore,
     timing: ActionTiming,
 ) -> None:
-    """Besides writing it down, fail the pending action, so that the rules may decide again."""
+    """Besides writing it down, fail the pending action, so that the policy may decide again."""
     try:
         action = decode_action(message.body)
         resource = find(resources, action.resource_name)
@@ -136,5 +139,5 @@ async def _record(
             body=message.body,
         )
     )
-    told = f"message {message.message_id} on {message.queue} could not be processed: {reason}"
-    tell(log, "poison", resource_name, told, logging.ERROR)
+    text = f"message {message.message_id} on {message.queue} could not be processed: {reason}"
+    log_action(log, "poison", resource_name, text, logging.ERROR)

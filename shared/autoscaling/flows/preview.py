@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shared.autoscaling.acting.actions import confirm_if_observed
-from shared.autoscaling.acting.clock import as_of
-from shared.autoscaling.deciding.counterfactual import explained
-from shared.autoscaling.deciding.decide import decide
+from shared.autoscaling.actions import as_of, confirm_if_observed
+from shared.autoscaling.deciding.decide import decide, explained
 from shared.autoscaling.deciding.samples import merge
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import metric_collector

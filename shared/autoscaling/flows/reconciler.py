@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from shared.autoscaling.acting.actions import ActionTiming, reconcile
+from shared.autoscaling.actions import ActionTiming, reconcile
 from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.flows.logging import tell
+from shared.autoscaling.flows.common import log_action
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, StateStore
 
@@ -38,15 +38,19 @@ async def reconcile_one(
     if snapshot.state.desired is None:
         return None
     actual = int((await control.read(resource.target)).value)
-    found = reconcile(resource, snapshot.state, actual, snapshot.read_at, timing)
-    if found.desired is None or found.entry is None:
+    reconciliation = reconcile(resource, snapshot.state, actual, snapshot.read_at, timing)
+    if reconciliation.desired is None or reconciliation.entry is None:
         return None
     try:
-        await store.commit(snapshot, snapshot.state.with_desired(found.desired), [found.entry])
+        await store.commit(
+            snapshot, snapshot.state.with_desired(reconciliation.desired), [reconciliation.entry]
+        )
     except StateConflict:
         return None
-    tell(log, f"reconciled_{found.entry.kind}", resource.name, found.entry.reason)
-    return found.action
+    log_action(
+        log, f"reconciled_{reconciliation.entry.kind}", resource.name, reconciliation.entry.reason
+    )
+    return reconciliation.action
 
 
 async def _isolated(
@@ -63,6 +67,6 @@ async def _isolated(
         error = f"no answer within {timeout_seconds:g} s"
     except Exception as failure:
         error = f"{type(failure).__name__}: {failure}"
-    told = f"could not be reconciled, next time again: {error}"
-    tell(log, "reconcile_failed", resource.name, told, logging.WARNING)
+    text = f"could not be reconciled, next time again: {error}"
+    log_action(log, "reconcile_failed", resource.name, text, logging.WARNING)
     return None

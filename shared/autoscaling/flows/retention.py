@@ -8,9 +8,8 @@ import random
 from collections.abc import Iterable
 from datetime import timedelta
 
-from shared.autoscaling.flows.logging import tell
+from shared.autoscaling.flows.common import log_action, store_time
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.flows.store_time import store_time
 from shared.autoscaling.ports import StateStore
 
 log = logging.getLogger(__name__)
@@ -40,9 +39,9 @@ async def run(
             for name in names:
                 group.create_task(_prune(name, store, days, free, counts))
     except TimeoutError:
-        told = f"{len(counts)} of {len(names)} done in {budget_seconds:g} s, the rest next time"
-        tell(log, "prune_cut_short", "decision log", told, logging.WARNING)
-    tell(log, "log_pruned", "decision log", f"{sum(counts)} old entries deleted")
+        text = f"{len(counts)} of {len(names)} done in {budget_seconds:g} s, the rest next time"
+        log_action(log, "prune_cut_short", "decision log", text, logging.WARNING)
+    log_action(log, "log_pruned", "decision log", f"{sum(counts)} old entries deleted")
     return sum(counts)
 
 
@@ -54,5 +53,5 @@ async def _prune(
             now = await store_time(name, store)
             counts.append(await store.prune_log(name, now - timedelta(days=days)))
         except Exception as error:
-            told = f"old log entries stay until next time: {type(error).__name__}: {error}"
-            tell(log, "prune_failed", name, told, logging.WARNING)
+            text = f"old log entries stay until next time: {type(error).__name__}: {error}"
+            log_action(log, "prune_failed", name, text, logging.WARNING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from shared.autoscaling.acting.actions import (
+from shared.autoscaling.actions import (
     ActionTiming,
     Settlement,
     changed_by_hand,
@@ -17,9 +17,7 @@ from shared.autoscaling.acting.actions import (
 from shared.autoscaling.declaring import ManualChange
 from shared.autoscaling.desired import Desired, ScaleAction
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
-from shared.autoscaling.flows.declared import find
-from shared.autoscaling.flows.logging import tell
-from shared.autoscaling.flows.optimistic_retry import until_won
+from shared.autoscaling.flows.common import find, log_action, until_won
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, Snapshot, StateStore
 from shared.autoscaling.state import EntryKind, LogEntry
@@ -89,7 +87,7 @@ async def _settle(
         return EntryKind(desired.status)
     line = entry(resource, settled, settlement.kind, now, settlement.reason)
     await store.commit(snapshot, snapshot.state.with_desired(settled), [line])
-    _tell(line)
+    _log(line)
     return settlement.kind
 
 
@@ -111,7 +109,7 @@ async def _superseded(
             reason = f"epoch {action.epoch} changed the capacity late: {again.last_error}"
             line = entry(resource, again, EntryKind.REOPENED, now, reason)
             await store.commit(snapshot, snapshot.state.with_desired(again), [line])
-            _tell(line)
+            _log(line)
     return await _ignore(store, action, snapshot, "a newer decision came meanwhile")
 
 
@@ -128,11 +126,11 @@ async def _ignore(
         epoch=action.epoch,
     )
     await store.record(line)
-    _tell(line)
+    _log(line)
     return EntryKind.IGNORED
 
 
-def _tell(line: LogEntry) -> None:
+def _log(line: LogEntry) -> None:
     level = logging.WARNING if line.kind is EntryKind.FAILED else logging.INFO
-    told = f"epoch {line.epoch} to {line.desired}: {line.reason}"
-    tell(log, f"action_{line.kind}", line.resource_name, told, level)
+    text = f"epoch {line.epoch} to {line.desired}: {line.reason}"
+    log_action(log, f"action_{line.kind}", line.resource_name, text, level)

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from shared.autoscaling.acting.actions import action_of, entry
-from shared.autoscaling.deciding.counterfactual import explained
+from shared.autoscaling.actions import action_of, entry
+from shared.autoscaling.deciding.decide import explained
 from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.flows.declared import check_metric_name, find
-from shared.autoscaling.flows.logging import tell
-from shared.autoscaling.flows.optimistic_retry import until_won
+from shared.autoscaling.flows.common import check_metric_name, find, log_action, until_won
 from shared.autoscaling.measurements import Metric
-from shared.autoscaling.messages import Samples, all_refused, told
+from shared.autoscaling.messages import Samples, all_refused, summary
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import Decision, EntryKind, LogEntry
@@ -36,7 +34,7 @@ async def run_all(
 ) -> ScaleAction | None:
     """The action to send, if any, for all samples of a message: one decision and one commit.
 
-    Samples that are of no use are told and do not stop the others. Raises BadMessage where none
+    Samples that are of no use are logged and do not stop the others. Raises BadMessage where none
     is of use, or StateConflict after too many lost races.
     """
     resource = find(resources, samples.resource_name)
@@ -72,12 +70,12 @@ async def _attempt(
         if refused:
             lines.append(_refusal(resource, metrics[0], refused, now))
         await store.commit(snapshot, step.state, lines)
-    _tell_left_out(resource, steps.stale, refused)
+    _log_left_out(resource, steps.stale, refused)
     if not steps.accepted:
         return _pending_action(resource, snapshot) if steps.duplicates else None
     if step.decision is None:
         return None
-    _tell(step.decision)
+    _log(step.decision)
     if not step.decision.applies or step.state.desired is None:
         return None
     return action_of(resource.name, step.state.desired)
@@ -104,7 +102,7 @@ def _refusal(
         time=now,
         kind=EntryKind.POISON,
         entry_id=f"refused-{_sample_id(first)}",
-        reason=f"{len(refused)} sample(s) of a message could not be processed: {told(refused)}",
+        reason=f"{len(refused)} sample(s) of a message could not be processed: {summary(refused)}",
     )
 
 
@@ -136,16 +134,16 @@ def _entry(metric: Metric, decision: Decision, epoch: int | None) -> LogEntry:
     )
 
 
-def _tell(decision: Decision) -> None:
+def _log(decision: Decision) -> None:
     text = f"{decision.current} → {decision.desired}: {decision.reason}"
-    tell(log, "decided", decision.resource_name, text)
+    log_action(log, "decided", decision.resource_name, text)
 
 
 def _sample_id(metric: Metric) -> str:
     return f"{metric.name}-{int(metric.value.time.timestamp() * 1_000_000)}"
 
 
-def _tell_left_out(
+def _log_left_out(
     resource: Resource, stale: Sequence[Metric], refused: Sequence[BadMessage]
 ) -> None:
     if stale:
@@ -155,7 +153,7 @@ def _tell_left_out(
             f"{len(stale)} sample(s) of {names}, the newest of {newest.isoformat()}, are older "
             "than the window and are dropped"
         )
-        tell(log, "stale_sample_dropped", resource.name, text, logging.WARNING)
+        log_action(log, "stale_sample_dropped", resource.name, text, logging.WARNING)
     if refused:
-        text = f"{len(refused)} sample(s) beside good ones are of no use: {told(refused)}"
-        tell(log, "samples_refused", resource.name, text, logging.WARNING)
+        text = f"{len(refused)} sample(s) beside good ones are of no use: {summary(refused)}"
+        log_action(log, "samples_refused", resource.name, text, logging.WARNING)

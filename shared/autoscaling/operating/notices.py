@@ -51,10 +51,10 @@ def conditions(
 
     Without an id: who tells them knows when they began.
     """
-    found = list(_stale(resource, state, now))
+    news = list(_stale(resource, state, now))
     if condition := _at_maximum(resource, state, lines, now, at_maximum_minutes):
-        found.append(condition)
-    return found
+        news.append(condition)
+    return news
 
 
 def _stale(resource: Resource, state: ScalingState, now: datetime) -> Iterator[News]:

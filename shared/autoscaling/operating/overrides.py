@@ -1,4 +1,4 @@
-"""A person's word over the rules: what may be said, for how long, and the line it leaves. Pure."""
+"""Overrides by people: what may be set, for how long, and the log line it leaves. Pure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check(change: Change, resource: Resource) -> None:
 
 
 def starting(change: Change, now: datetime) -> Override | None:
-    """The override as it is written: what lasts for a while ends at a time of the store's clock."""
+    """The override as it is written: its duration ends at a time of the store's clock."""
     if change.override is None or change.lasts is None:
         return change.override
     return replace(change.override, expires_at=now + change.lasts)
@@ -62,13 +62,13 @@ def starting(change: Change, now: datetime) -> Override | None:
 def line(resource: Resource, change: Change, now: datetime) -> LogEntry:
     """Who said what, and why, for the decision log."""
     override = starting(change, now)
-    told = f"{described(override)} by {change.by}"
+    text = f"{described(override)} by {change.by}"
     return LogEntry(
         resource_name=resource.name,
         time=now,
         kind=EntryKind.OVERRIDE,
         entry_id=f"override-{change.change_id}",
-        reason=f"{told}: {override.reason}" if override else told,
+        reason=f"{text}: {override.reason}" if override else text,
         evidence={"by": change.by},
     )
 
@@ -90,8 +90,8 @@ def described(override: Override | None) -> str:
 
 def duration(text: str) -> timedelta:
     """``2h``, ``90m``, ``1d12h``. Raises OverrideRefused."""
-    found = DURATION.fullmatch(text.strip())
-    counts = [int(count or 0) for count in found.groups()] if found else [0]
+    parts = DURATION.fullmatch(text.strip())
+    counts = [int(count or 0) for count in parts.groups()] if parts else [0]
     days, hours, minutes, seconds = (*counts, 0, 0, 0)[:4]
     lasts = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     if not timedelta(0) < lasts <= DURATION_MAX:

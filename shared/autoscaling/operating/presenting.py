@@ -11,18 +11,18 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from shared.autoscaling.acting.clock import as_of
+from shared.autoscaling.actions import as_of
 from shared.autoscaling.deciding.decide import effective_mode, effective_override
-from shared.autoscaling.deciding.observing import known_capacity
+from shared.autoscaling.deciding.samples import known_capacity
 from shared.autoscaling.declaring import MetricSource, PushedMetric
 from shared.autoscaling.desired import Desired
-from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.messages import format_time
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.staleness import is_silent, meanwhile
 from shared.autoscaling.policy import Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import Decision, EntryKind, History, LogEntry, Override, ScalingState
+from shared.autoscaling.state import Decision, EntryKind, LogEntry, Override, ScalingState
 
 DECISION = EntryKind.DECISION
 
@@ -106,19 +106,19 @@ def points(entries: Iterable[LogEntry], step_seconds: float) -> list[Shown]:
     change of capacity or wish in it, with the highest values in between.
 
     Each has ``time, capacity, desired, metrics {name: value}, age_minutes``; the age of the oldest
-    item is what the rule's own numbers say of it, backlog over arrivals, or None.
+    item is what the policy's own numbers say of it, backlog over arrivals, or None.
     """
-    found: dict[tuple[int, int, int | None], Shown] = {}
+    by_step: dict[tuple[int, int, int | None], Shown] = {}
     for entry in sorted(entries, key=lambda e: e.time):
         if entry.current is None or not entry.metric:
             continue
         step = int(entry.time.timestamp() // step_seconds)
         first: Shown = {"time": format_time(entry.time), "metrics": {}, "age_minutes": None}
-        point = found.setdefault((step, entry.current, entry.desired), first)
+        point = by_step.setdefault((step, entry.current, entry.desired), first)
         point |= {"capacity": entry.current, "desired": entry.desired}
         point["metrics"][entry.metric] = _highest(point["metrics"].get(entry.metric), entry.value)
         point["age_minutes"] = _highest(point["age_minutes"], age_minutes(entry.evidence))
-    return list(found.values())
+    return list(by_step.values())
 
 
 def _highest(known: float | None, new: float | None) -> float | None:
@@ -137,7 +137,7 @@ def age_minutes(evidence: Mapping[str, Any]) -> float | None:
 
 
 def _evidence(evidence: Mapping[str, Any]) -> Shown:
-    """JSON has no infinity and no NaN, which a rule may well name."""
+    """JSON has no infinity and no NaN, which a policy may well name."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in evidence.items()
@@ -150,7 +150,6 @@ def _candidate(candidate: Recommendation) -> Shown:
         "capacity": candidate.capacity,
         "reason": candidate.reason,
         "evidence": _evidence(candidate.evidence),
-        "counterfactual": str(candidate.counterfactual),
     }
 
 
@@ -186,7 +185,7 @@ def _override(state: ScalingState, now: datetime) -> Shown | None:
 
 def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable[Shown]:
     for name, source in resource.metrics.items():
-        latest = _latest(state.histories.get(name, History()))
+        latest = _latest(state.histories.get(name, Window()))
         age = (now - latest.time).total_seconds() if latest else None
         silent = is_silent(resource, name, latest, now)
         yield {
@@ -201,7 +200,7 @@ def _metrics(resource: Resource, state: ScalingState, now: datetime) -> Iterable
         }
 
 
-def _latest(history: History) -> MetricValue | None:
+def _latest(history: Window) -> MetricValue | None:
     return history.samples[-1] if history.samples else None
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue
-from shared.autoscaling.policies.spans import span
+from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, span
 from shared.autoscaling.policy import Resource
 
 
@@ -22,7 +21,7 @@ def is_silent(resource: Resource, name: str, newest: MetricValue | None, now: da
 def silent_after_seconds(resource: Resource, name: str) -> float:
     """A rule for this very metric counts; samples older than the history teach nothing."""
     guards = resource.guards
-    if name == resource.service.counted_metric and name not in guards.missing_by_metric:
+    if name == resource.throughput.counted_metric and name not in guards.missing_by_metric:
         return resource.history_seconds
     return guards.missing_for(name).after_seconds
 
@@ -31,13 +30,13 @@ def meanwhile(resource: Resource, name: str) -> str:
     """What happens to decisions while the metric is silent: one or two sentences."""
     if name == CAPACITY_METRIC:
         return "The plan cannot be read; decisions use its last known capacity."
-    if name == resource.service.counted_metric:
+    if name == resource.throughput.counted_metric:
         return "Decisions do not use it; the rate of an instance is not learned from it meanwhile."
     then = resource.guards.missing_for(name).then
-    told = {
+    text = {
         "hold_in": "Nothing is scaled in meanwhile.",
         "hold": "The capacity stays as it is meanwhile.",
     }.get(str(then), f"The capacity goes to {then} meanwhile, within the limits.")
     if name == resource.guards.breaker_metric:
-        told += " Whether the circuit breaker is open is unknown, so it prevents no scale-out."
-    return told
+        text += " Whether the circuit breaker is open is unknown, so it prevents no scale-out."
+    return text

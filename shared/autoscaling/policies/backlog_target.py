@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shared.autoscaling.policies.checks import fraction, number_or_none, one_of, text
-from shared.autoscaling.policies.wording import (
+from shared.autoscaling.policies.recommendations import (
     STATISTICS,
     Statistic,
     instances,
@@ -16,17 +16,16 @@ from shared.autoscaling.policies.wording import (
     read,
     shown,
     stay,
-    turns_per_instance,
 )
-from shared.autoscaling.policy import Observation, Recommendation
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 
 @dataclass(frozen=True, slots=True)
-class BacklogTarget:
+class BacklogTarget(Policy):
     """n = ⌈q / (μ·W)⌉: "backlog per instance", q items drained within W minutes.
 
     μ is the rate of a busy instance in items per minute, fixed here or as the resource's
-    ``service`` knows it; W is ``drain_minutes``, or else ``share`` of the goal's age limit.
+    ``throughput`` knows it; W is ``drain_minutes``, or else ``share`` of the goal's age limit.
     Source: Amazon EC2 Auto Scaling, "Scaling policy based on Amazon SQS": acceptable backlog per
     instance = acceptable latency / average processing time.
     """
@@ -58,14 +57,14 @@ class BacklogTarget:
         backlog = read(window, self.statistic)
         if backlog is None:
             return no_samples(seen, rule, self.metric)
-        rate = self.rate_per_instance_minute or seen.service.rate_per_instance_minute
+        rate = self.rate_per_instance_minute or seen.throughput.rate_per_instance_minute
         if not rate:
             return no_rate(seen, rule)
         minutes = self.drain_minutes or self.share * seen.goal.age_limit_minutes
         acceptable = rate * minutes
         if acceptable <= 0:
             reason = "goal.age_limit_minutes = 0 leaves no time to drain a backlog in"
-            return stay(seen, rule, reason, "would have decided with drain_minutes > 0")
+            return stay(seen, rule, reason)
         wanted = instances(backlog / acceptable)
         label = f"{self.statistic} {self.metric}"
         return Recommendation(
@@ -80,5 +79,4 @@ class BacklogTarget:
                 "rate_per_instance_minute": rate,
                 "drain_minutes": minutes,
             },
-            turns_per_instance(seen, wanted, label, backlog, acceptable),
         )

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from shared.autoscaling.policies.checks import text, whole
 from shared.autoscaling.policies.threshold import Threshold
-from shared.autoscaling.policy import Observation, Recommendation
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 Level = tuple[int, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class CapacityThresholds:
+class CapacityThresholds(Policy):
     """A threshold rule whose thresholds depend on the present capacity.
 
     ``levels`` are steps of (from capacity, upper, lower), such as ((1, 50, 0), (4, 200, 40)): from
@@ -34,12 +34,12 @@ class CapacityThresholds:
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = text("metric", self.metric)
+        problems = text("metric", self.metric)
         for name in ("minimum_samples", "step_out", "step_in"):
-            found += whole(name, getattr(self, name), 1)
+            problems += whole(name, getattr(self, name), 1)
         if not isinstance(self.levels, tuple | list) or not self.levels:
-            return [*found, f"levels = {self.levels!r}: at least one step is needed"]
-        return found + list(self._level_problems())
+            return [*problems, f"levels = {self.levels!r}: at least one step is needed"]
+        return problems + list(self._level_problems())
 
     def _level_problems(self) -> Iterator[str]:
         starts = []

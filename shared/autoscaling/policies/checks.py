@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shared.autoscaling.policy import described
+
 
 def number(
     name: str,
@@ -75,19 +77,10 @@ def member(name: str, policy: object) -> list[str]:
     if isinstance(policy, type):
         return [f"{name} = {policy.__name__}: is a class; write {policy.__name__}(…)"]
     try:
-        found = list(getattr(policy, "problems", list)())
+        problems = described(policy).problems()
     except Exception as error:  # a member's check is the user's code too
-        found = [f"problems() raised {type(error).__name__}: {error}"]
-    return [f"{name}: {problem}" for problem in found]
-
-
-def names_of(policies: Sequence[object], attribute: str) -> tuple[str, ...]:
-    """The names that the policies have as ``attribute``, each once, in order."""
-    found: dict[str, None] = {}
-    for policy in policies:
-        if not isinstance(policy, type):  # a slip that is named elsewhere
-            found.update(dict.fromkeys(getattr(policy, attribute, ())))
-    return tuple(found)
+        problems = [f"problems() raised {type(error).__name__}: {error}"]
+    return [f"{name}: {problem}" for problem in problems]
 
 
 def label(policy: Callable[..., Any]) -> str:

@@ -6,16 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from shared.autoscaling.policies.call import ask
-from shared.autoscaling.policies.checks import member, names_of
-from shared.autoscaling.policies.wording import sign, stay, told_step
-from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.autoscaling.policies.checks import member
+from shared.autoscaling.policies.recommendations import stay
+from shared.autoscaling.policy import (
+    Composite,
+    Observation,
+    PolicyFunction,
+    Recommendation,
+    ask,
+)
 
 Choose = Callable[[Sequence[int], int], int | None]
 """From wishes and present capacity to the place of the wish that counts; None means stay."""
 
 
-def any_of(*policies: Policy) -> Combination:
+def any_of(*policies: PolicyFunction) -> Combination:
     """Out if any rule wants out, to the highest wish; in only if all want in, to the highest.
 
     Azure Monitor's semantics ("Autoscale with multiple rules": scale-out when any rule is met,
@@ -24,30 +29,26 @@ def any_of(*policies: Policy) -> Combination:
     return Combination("any_of", policies)
 
 
-def all_of(*policies: Policy) -> Combination:
+def all_of(*policies: PolicyFunction) -> Combination:
     """Acts only in a direction that all rules want, by the smallest step that one wants."""
     return Combination("all_of", policies)
 
 
-def highest(*policies: Policy) -> Combination:
+def highest(*policies: PolicyFunction) -> Combination:
     """The highest wish: the Horizontal Pod Autoscaler's way with several metrics."""
     return Combination("highest", policies)
 
 
 @dataclass(frozen=True, slots=True)
-class Combination:
+class Combination(Composite):
     """What any_of, all_of and highest make; ``candidates`` holds what each member wants."""
 
     kind: str
-    policies: tuple[Policy, ...]
+    policies: tuple[PolicyFunction, ...]
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
-        return names_of(self.policies, "metric_names")
-
-    @property
-    def utilisation_names(self) -> tuple[str, ...]:
-        return names_of(self.policies, "utilisation_names")
+    def members(self) -> tuple[PolicyFunction, ...]:
+        return self.policies
 
     def problems(self) -> list[str]:
         """Those of all members, each behind its member's place."""
@@ -59,7 +60,7 @@ class Combination:
     def __call__(self, seen: Observation) -> Recommendation:
         wishes = [ask(policy, seen) for policy in self.policies]
         if not wishes:
-            return stay(seen, self.kind, f"{self.kind} of no rules", "")
+            return stay(seen, self.kind, f"{self.kind} of no rules")
         wanted = [wish.capacity for wish in wishes]
         at = CHOICES[self.kind](wanted, seen.capacity)
         chosen = wishes[at] if at is not None else _holding(wishes, seen)
@@ -73,7 +74,6 @@ class Combination:
                 "rule": chosen.rule,
                 "wishes": ", ".join(map(str, wanted)),
             },
-            counterfactual=self._turn(wishes, seen.capacity),
             paced=at is not None and chosen.paced,
             candidates=flattened(wishes),
         )
@@ -81,23 +81,6 @@ class Combination:
     def _said(self, wanted: Sequence[int], at: int | None) -> str:
         said = f"{self.kind} of wishes {', '.join(map(str, wanted))}"
         return said if at is not None else f"{said}: staying"
-
-    def _turn(self, wishes: Sequence[Recommendation], capacity: int) -> str:
-        """A member's turning point with which the combination would have turned alike."""
-        wanted = [wish.capacity for wish in wishes]
-        present = self._direction(wanted, capacity)
-        for at, wish in enumerate(wishes):
-            step = told_step(wish.counterfactual)
-            if step is None or step == present:
-                continue
-            turned = [*wanted[:at], capacity + step, *wanted[at + 1 :]]
-            if self._direction(turned, capacity) == step:
-                return wish.counterfactual
-        return ""
-
-    def _direction(self, wanted: Sequence[int], capacity: int) -> int:
-        at = CHOICES[self.kind](wanted, capacity)
-        return 0 if at is None else sign(wanted[at] - capacity)
 
 
 def flattened(wishes: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
@@ -130,29 +113,25 @@ def _highest(wanted: Sequence[int], _: int) -> int | None:
 CHOICES: dict[str, Choose] = {"any_of": _any, "all_of": _all, "highest": _highest}
 
 
-def fallback(policy: Policy, otherwise: Policy) -> Fallback:
+def fallback(policy: PolicyFunction, otherwise: PolicyFunction) -> Fallback:
     """``policy``, and while it does not know enough, or fails, ``otherwise``."""
     return Fallback(policy, otherwise)
 
 
 @dataclass(frozen=True, slots=True)
-class Fallback:
-    """What fallback makes: a rule does not know enough where its evidence says ``missing``.
+class Fallback(Composite):
+    """What fallback makes: a policy does not know enough where its answer says what is ``missing``.
 
     BacklogTarget and others stay until changes have taught the rate of an instance, and where
     they stay there are no changes: another rule must make the first ones.
     """
 
-    policy: Policy
-    otherwise: Policy
+    policy: PolicyFunction
+    otherwise: PolicyFunction
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
-        return names_of((self.policy, self.otherwise), "metric_names")
-
-    @property
-    def utilisation_names(self) -> tuple[str, ...]:
-        return names_of((self.policy, self.otherwise), "utilisation_names")
+    def members(self) -> tuple[PolicyFunction, ...]:
+        return (self.policy, self.otherwise)
 
     def problems(self) -> list[str]:
         """Those of both, each behind its member's place."""
@@ -160,7 +139,7 @@ class Fallback:
 
     def __call__(self, seen: Observation) -> Recommendation:
         first = ask(self.policy, seen)
-        if first.rule != "error" and not first.evidence.get("missing"):
+        if not first.failed and not first.missing:
             return first
         second = ask(self.otherwise, seen)
         return replace(

@@ -6,11 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from shared.autoscaling.policies.call import ask
-from shared.autoscaling.policies.checks import label, member, names_of, number, text
+from shared.autoscaling.policies.checks import label, member, number, text
 from shared.autoscaling.policies.combine import flattened
-from shared.autoscaling.policies.wording import shown, sign, told_step
-from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.autoscaling.policies.recommendations import shown
+from shared.autoscaling.policy import (
+    Composite,
+    Observation,
+    PolicyFunction,
+    Recommendation,
+    ask,
+    described,
+    distinct,
+)
 
 Predicate = Callable[[Observation], bool]
 
@@ -33,10 +40,10 @@ class Every:
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = [] if self.metric_names else ["every(): at least one metric is needed"]
+        problems = [] if self.metric_names else ["every(): at least one metric is needed"]
         for name in self.metric_names:
-            found += text("metric", name)
-        return found + number("below", self.below)
+            problems += text("metric", name)
+        return problems + number("below", self.below)
 
     def __call__(self, seen: Observation) -> bool:
         return self.unmet(seen) is None
@@ -67,31 +74,32 @@ class Condition:
         return bool(self.predicate(seen))
 
 
-def scale_in_only_if(policy: Policy, condition: Predicate) -> OnlyIf:
+def scale_in_only_if(policy: PolicyFunction, condition: Predicate) -> OnlyIf:
     """The policy; its wish to scale in counts only while the condition is true."""
     return OnlyIf(policy, condition, "scale-in")
 
 
-def scale_out_only_if(policy: Policy, condition: Predicate) -> OnlyIf:
+def scale_out_only_if(policy: PolicyFunction, condition: Predicate) -> OnlyIf:
     """The policy; its wish to scale out counts only while the condition is true."""
     return OnlyIf(policy, condition, "scale-out")
 
 
 @dataclass(frozen=True, slots=True)
-class OnlyIf:
+class OnlyIf(Composite):
     """What scale_in_only_if and scale_out_only_if make; a condition that fails is not true."""
 
-    policy: Policy
+    policy: PolicyFunction
     condition: Predicate
     direction: Literal["scale-in", "scale-out"]
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
-        return names_of((self.policy, self.condition), "metric_names")
+    def members(self) -> tuple[PolicyFunction, ...]:
+        return (self.policy,)
 
     @property
-    def utilisation_names(self) -> tuple[str, ...]:
-        return names_of((self.policy,), "utilisation_names")
+    def metric_names(self) -> tuple[str, ...]:
+        both = (self.policy, self.condition)
+        return distinct(described(each).metric_names for each in both)
 
     def problems(self) -> list[str]:
         """Those of policy and condition, each behind its place."""
@@ -103,18 +111,15 @@ class OnlyIf:
         if unmet is None:
             return wish
         barred = 1 if self.direction == "scale-out" else -1
-        if sign(wish.capacity - seen.capacity) != barred:
-            kept = "" if told_step(wish.counterfactual) == barred else wish.counterfactual
-            return replace(wish, counterfactual=kept)
+        if (wish.capacity - seen.capacity) * barred <= 0:
+            return wish
         name = str(getattr(self.condition, "name", label(self.condition)))
-        verb = "scaled out" if barred == 1 else "scaled in"
         return replace(
             wish,
             capacity=seen.capacity,
             reason=f"{wish.reason}; no {self.direction}, only if {name}: {unmet}",
             rule="only_if",
             evidence={**wish.evidence, "wish": wish.capacity, "unmet": unmet},
-            counterfactual=f"would have {verb} with {name}",
             paced=False,
             candidates=flattened([wish]),
         )
@@ -124,5 +129,5 @@ class OnlyIf:
             if isinstance(self.condition, Every):
                 return self.condition.unmet(seen)
             return None if self.condition(seen) else "not so"
-        except Exception as error:  # the user's code, as a rule is
+        except Exception as error:  # the user's code, as a policy may be
             return f"raised {type(error).__name__}: {error}"

@@ -12,7 +12,7 @@ from typing import Literal
 
 from shared.autoscaling.measurements import EvidenceValue
 from shared.autoscaling.policies.checks import number, one_of, text, whole
-from shared.autoscaling.policy import Observation, Recommendation
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
     {
@@ -57,13 +57,15 @@ class MetricRule:
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = text("metric", self.metric) + number("threshold", self.threshold)
-        found += one_of("comparison", self.comparison, tuple(COMPARISONS))
-        found += one_of("direction", self.direction, ("out", "in"))
-        found += one_of("unit", self.unit, ("instances", "percent", "exactly"))
-        found += one_of("aggregation", self.aggregation, tuple(AGGREGATIONS))
+        problems = text("metric", self.metric) + number("threshold", self.threshold)
+        problems += one_of("comparison", self.comparison, tuple(COMPARISONS))
+        problems += one_of("direction", self.direction, ("out", "in"))
+        problems += one_of("unit", self.unit, ("instances", "percent", "exactly"))
+        problems += one_of("aggregation", self.aggregation, tuple(AGGREGATIONS))
         return (
-            found + whole("by", self.by, 1) + number("window_seconds", self.window_seconds, above=0)
+            problems
+            + whole("by", self.by, 1)
+            + number("window_seconds", self.window_seconds, above=0)
         )
 
     def value(self, seen: Observation) -> float | None:
@@ -96,7 +98,7 @@ class MetricRule:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricRules:
+class MetricRules(Policy):
     """Out as soon as any rule that scales out is met, and as far as the furthest of them; in only
     when every rule that scales in is met, and no further than the most careful of them.
 
@@ -112,13 +114,13 @@ class MetricRules:
 
     def problems(self) -> list[str]:
         """Those of all rules, each behind its place."""
-        found = [] if self.rules else ["rules: at least one MetricRule is needed"]
+        problems = [] if self.rules else ["rules: at least one MetricRule is needed"]
         for position, rule in enumerate(self.rules):
             if not isinstance(rule, MetricRule):
-                found.append(f"rules[{position}] = {rule!r}: must be a MetricRule")
+                problems.append(f"rules[{position}] = {rule!r}: must be a MetricRule")
             else:
-                found += [f"rules[{position}].{problem}" for problem in rule.problems()]
-        return found
+                problems += [f"rules[{position}].{problem}" for problem in rule.problems()]
+        return problems
 
     def __call__(self, seen: Observation) -> Recommendation:
         values = [rule.value(seen) for rule in self.rules]

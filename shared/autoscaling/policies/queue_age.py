@@ -7,17 +7,26 @@ from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
 
-from shared.autoscaling.policies.arrivals import (
+from shared.autoscaling.measurements import span
+from shared.autoscaling.policies.checks import fraction, number, text
+from shared.autoscaling.policies.outlook import (
+    ORDER_AHEAD_STEPS,
     RECENT,
+    RETURN_TRIP,
     Memory,
+    Outlook,
     in_hand_steps,
     infer,
     waiting_share,
 )
-from shared.autoscaling.policies.checks import fraction, number, text
-from shared.autoscaling.policies.outlook import ORDER_AHEAD_STEPS, RETURN_TRIP, Outlook
-from shared.autoscaling.policies.spans import span
-from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.autoscaling.policy import (
+    Composite,
+    Observation,
+    PolicyFunction,
+    Recommendation,
+    described,
+    distinct,
+)
 
 PATIENCE_STEPS_MIN = 5.0
 PATIENCE_STEPS = 4.0
@@ -41,7 +50,7 @@ SECONDS_BELOW = 30
 
 
 @dataclass(frozen=True, slots=True)
-class QueueAge:
+class QueueAge(Composite):
     """Keep the oldest item younger than the goal's age limit at the least cost.
 
     There are two reasons to change capacity. Work would become older than the age limit: order
@@ -61,19 +70,19 @@ class QueueAge:
       for a share of more than f = min(½, L·λ / (L·λ + 8κ)) of its time: without it the backlog may
       grow to L·λ before it has to come back, in which it saves (1 - f)·L·λ/f, four return trips
       of 2κ. Four, not one, for arrivals vary and fill the backlog sooner. One more stays where it
-      would be needed for what came on the average of some κ minutes (the dearer a change, the
-      longer the memory), if work waited in a third of the last half hour at least;
+      would be needed for what came on the average of some κ minutes (the more a change
+      costs, the longer the memory), if work waited in a third of the last half hour at least;
     - in by one, whatever λ is believed to be, where the queue was empty and capacity the same for
       half an hour (30 steps; samples must be kept for as long): an empty queue tells nothing of
       what comes, only that fewer may do.
 
-    D, μ, L, κ and P are ``seen.service`` and ``seen.goal``. As long as μ is not known,
+    D, μ, L, κ and P are ``seen.throughput`` and ``seen.goal``. As long as μ is not known,
     ``until_known`` decides. Own work; how it was found and what it was compared with stands in
     docs/adr/0005-default-policy.md.
     """
 
     metric: str
-    until_known: Policy
+    until_known: PolicyFunction
     step_seconds: float = 60
     """It plans in steps of this; κ and P are in instance-steps. Shorter where all is faster."""
     age_share: float = 0.95
@@ -82,8 +91,6 @@ class QueueAge:
     """Letting an instance go must promise to save so many return trips."""
     busy_share: float = 0.5
     """The last instance stays where it would be busy for this share of its time, or less."""
-    follows_course: ClassVar[bool] = True
-    """Of the samples the newest alone is varied, to tell what would have changed a decision."""
     tunable: ClassVar[Mapping[str, tuple[float, float]]] = {
         "age_share": (0.8, 1.0),
         "caution": (1.0, 8.0),
@@ -91,17 +98,20 @@ class QueueAge:
     }
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
-        others = getattr(self.until_known, "metric_names", ())
-        return tuple(dict.fromkeys((self.metric, *others)))
+    def members(self) -> tuple[PolicyFunction, ...]:
+        return (self.until_known,)
 
     @property
-    def utilisation_names(self) -> tuple[str, ...]:
-        return tuple(getattr(self.until_known, "utilisation_names", ()))
+    def metric_names(self) -> tuple[str, ...]:
+        return distinct(((self.metric,), described(self.until_known).metric_names))
+
+    @property
+    def followed_metric(self) -> str:
+        return self.metric
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = [
+        problems = [
             *text("metric", self.metric),
             *number("step_seconds", self.step_seconds, at_least=0.1, at_most=600),
             *fraction("age_share", self.age_share),
@@ -110,11 +120,11 @@ class QueueAge:
         ]
         if not callable(self.until_known):
             said = "must be callable with an Observation"
-            return [*found, f"until_known = {self.until_known!r}: {said}"]
-        return found + [f"until_known.{p}" for p in getattr(self.until_known, "problems", list)()]
+            return [*problems, f"until_known = {self.until_known!r}: {said}"]
+        return problems + [f"until_known.{p}" for p in described(self.until_known).problems()]
 
     def __call__(self, seen: Observation) -> Recommendation:
-        rate = seen.service.rate_per_instance_minute
+        rate = seen.throughput.rate_per_instance_minute
         if rate is None:
             return self.until_known(seen)
         steps_per_minute = 60 / self.step_seconds
@@ -134,7 +144,7 @@ class QueueAge:
         )
         if arrivals is None:
             return None
-        known = seen.service.dead_time_minutes
+        known = seen.throughput.dead_time_minutes
         dead = (DEAD_TIME_MINUTES if known is None else known) * steps_per_minute
         arrival, pending, overdue = 1, seen.pending, False
         if pending is not None and pending.target != seen.capacity:
@@ -147,7 +157,9 @@ class QueueAge:
             pending.target if pending else seen.capacity,
             max(1, ceil(dead)),
             arrival,
-            max(self.age_share - seen.service.relative_error, min(AGE_SHARE_MIN, self.age_share)),
+            max(
+                self.age_share - seen.throughput.relative_error, min(AGE_SHARE_MIN, self.age_share)
+            ),
             overdue,
         )
 
@@ -246,7 +258,7 @@ class _Choice:
         """The arrivals per step on the average of the last κ steps."""
         seen = self.seen
         smoothing = min(RECENT.smoothing, 1 / max(seen.goal.switch_cost, 1))
-        found = infer(
+        arrivals = infer(
             seen.history(self.policy.metric),
             seen.capacities.samples,
             seen.capacity,
@@ -256,7 +268,7 @@ class _Choice:
             seen.now,
             Memory(LONG_STEPS, smoothing),
         )
-        return found.rate if found else 0.0
+        return arrivals.rate if arrivals else 0.0
 
     def _idle_for_long(self) -> bool:
         """Neither work nor a change of capacity for so long that fewer are worth a try."""

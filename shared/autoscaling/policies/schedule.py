@@ -9,11 +9,9 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from shared.autoscaling.declaring import Limits
-from shared.autoscaling.policies.call import ask
-from shared.autoscaling.policies.checks import member, names_of, text, whole
+from shared.autoscaling.policies.checks import member, text, whole
 from shared.autoscaling.policies.combine import flattened
-from shared.autoscaling.policies.wording import sign, told_step
-from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.autoscaling.policy import Composite, Observation, PolicyFunction, Recommendation, ask
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 WORKDAYS = WEEKDAYS[:5]
@@ -28,21 +26,21 @@ Days = date | tuple[date, date]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Limits and policy of a while; without a policy of its own the schedule's holds."""
+    """Limits and policy for some time; without a policy of its own the schedule's holds."""
 
     name: str
     minimum: int = 1
     maximum: int | None = None
-    policy: Policy | None = None
+    policy: PolicyFunction | None = None
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = text("name", self.name) + whole("minimum", self.minimum, 1)
+        problems = text("name", self.name) + whole("minimum", self.minimum, 1)
         if self.maximum is not None:
-            found += whole("maximum", self.maximum, 1)
-        if not found and self.maximum is not None and self.maximum < self.minimum:
-            found.append(f"maximum = {self.maximum}: must be at least minimum = {self.minimum}")
-        return found + ([] if self.policy is None else member("policy", self.policy))
+            problems += whole("maximum", self.maximum, 1)
+        if not problems and self.maximum is not None and self.maximum < self.minimum:
+            problems.append(f"maximum = {self.maximum}: must be at least minimum = {self.minimum}")
+        return problems + ([] if self.policy is None else member("policy", self.policy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +65,20 @@ class Rule:
         """What is wrong with the parameters, each with its value and bound."""
         if not isinstance(self.profile, Profile):
             return [f"profile = {self.profile!r}: must be a Profile"]
-        found = [f"profile {self.profile.name!r}: {p}" for p in self.profile.problems()]
+        problems = [f"profile {self.profile.name!r}: {p}" for p in self.profile.problems()]
         for day in _listed(self.weekdays):
             if day not in WEEKDAYS:
-                found.append(f"weekdays: {day!r} must be one of {', '.join(WEEKDAYS)}")
+                problems.append(f"weekdays: {day!r} must be one of {', '.join(WEEKDAYS)}")
         for name in ("start", "end"):
             value = getattr(self, name)
             if not isinstance(value, time) or value.tzinfo is not None:
-                found.append(f"{name} = {value!r}: must be a time of day without time zone")
-        found += [
+                problems.append(f"{name} = {value!r}: must be a time of day without time zone")
+        problems += [
             f"dates: {days!r} must be a date, or first and last date"
             for days in _listed(self.dates)
             if not _sound(days)
         ]
-        return found + ([] if self.time_zone is None else _zone_problems(self.time_zone))
+        return problems + ([] if self.time_zone is None else _zone_problems(self.time_zone))
 
     def starts_on(self, day: date) -> bool:
         """Whether the rule holds from ``start`` of this local day."""
@@ -89,13 +87,13 @@ class Rule:
         return not self.dates or any(_within(day, days) for days in self.dates)
 
     def span(self, day: date, default_zone: str) -> tuple[datetime, datetime]:
-        """First instant and end, in UTC, of the while that starts on this local day."""
+        """First instant and end, in UTC, of the interval that starts on this local day."""
         zone = self.time_zone or default_zone
         last = day + DAY if self.end <= self.start else day
         return instant(day, self.start, zone), instant(last, self.end, zone)
 
     def spans(self, now: datetime, default_zone: str) -> Iterator[tuple[datetime, datetime]]:
-        """The whiles around and after now."""
+        """The intervals around and after now."""
         today = now.astimezone(ZoneInfo(self.time_zone or default_zone)).date()
         for ahead in range(-1, DAYS_AHEAD + 1):
             day = today + ahead * DAY
@@ -113,7 +111,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Composite):
     """Asks the policy of the active profile, and keeps its wish within the profile's limits.
 
     The first of ``rules`` that holds names the profile, else it is ``default``. As Azure Monitor's
@@ -123,34 +121,29 @@ class Schedule:
 
     rules: tuple[Rule, ...]
     default: Profile
-    policy: Policy | None = None
+    policy: PolicyFunction | None = None
     time_zone: str = "UTC"
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
-        return names_of(self._policies(), "metric_names")
-
-    @property
-    def utilisation_names(self) -> tuple[str, ...]:
-        return names_of(self._policies(), "utilisation_names")
-
-    def _policies(self) -> tuple[Policy | None, ...]:
-        return (*[rule.profile.policy for rule in self.rules], self.default.policy, self.policy)
+    def members(self) -> tuple[PolicyFunction, ...]:
+        profiles = (*[rule.profile for rule in self.rules], self.default)
+        asked = (*[profile.policy for profile in profiles], self.policy)
+        return tuple(policy for policy in asked if policy is not None)
 
     def problems(self) -> list[str]:
         """Those of all rules and profiles, each behind its place."""
-        found = []
+        problems = []
         for position, rule in enumerate(self.rules):
             if not isinstance(rule, Rule):
-                found.append(f"rules[{position}] = {rule!r}: must be a Rule")
+                problems.append(f"rules[{position}] = {rule!r}: must be a Rule")
             else:
-                found += [f"rules[{position}].{problem}" for problem in rule.problems()]
+                problems += [f"rules[{position}].{problem}" for problem in rule.problems()]
         if isinstance(self.default, Profile):
-            found += [f"default: {problem}" for problem in self.default.problems()]
+            problems += [f"default: {problem}" for problem in self.default.problems()]
         else:
-            found.append(f"default = {self.default!r}: must be a Profile")
-        found += [] if self.policy is None else member("policy", self.policy)
-        return found + _zone_problems(self.time_zone)
+            problems.append(f"default = {self.default!r}: must be a Profile")
+        problems += [] if self.policy is None else member("policy", self.policy)
+        return problems + _zone_problems(self.time_zone)
 
     def active(self, now: datetime) -> Profile:
         """The profile that holds at a time."""
@@ -188,7 +181,6 @@ class Schedule:
             reason=f"{said}: {wish.reason}",
             rule="schedule",
             evidence={**wish.evidence, "rule": wish.rule, "profile": profile.name},
-            counterfactual=_turn(wish, wanted, profile, seen.capacity),
             paced=wish.paced and wanted == wish.capacity,
             candidates=flattened([wish]),
         )
@@ -230,16 +222,6 @@ def instant(day: date, clock: time, zone_name: str) -> datetime:
 def _clamped(wanted: int, profile: Profile) -> int:
     wanted = max(wanted, profile.minimum)
     return wanted if profile.maximum is None else min(wanted, profile.maximum)
-
-
-def _turn(wish: Recommendation, wanted: int, profile: Profile, capacity: int) -> str:
-    """The policy's turning point, where the profile's limits would not have undone it."""
-    if wanted != wish.capacity:
-        return f"would have wanted {wish.capacity} without the limits of profile {profile.name}"
-    step = told_step(wish.counterfactual)
-    if step is None or sign(_clamped(capacity + step, profile) - capacity) == step:
-        return wish.counterfactual
-    return ""
 
 
 def _within(day: date, days: Days) -> bool:

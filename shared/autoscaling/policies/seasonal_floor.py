@@ -7,18 +7,17 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from shared.autoscaling.measurements import WeekProfile
-from shared.autoscaling.policies.call import ask
-from shared.autoscaling.policies.checks import member, names_of, number, number_or_none
+from shared.autoscaling.policies.checks import member, number, number_or_none
 from shared.autoscaling.policies.combine import flattened
-from shared.autoscaling.policies.wording import Turn, instances, nearest, shown, sign, told_step
-from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.autoscaling.policies.recommendations import instances, shown
+from shared.autoscaling.policy import Composite, Observation, PolicyFunction, Recommendation, ask
 
 HOURS_OF_A_WEEK = 168
 LEAD_MINUTES_MAX = 1440
 
 
 @dataclass(frozen=True, slots=True)
-class SeasonalFloor:
+class SeasonalFloor(Composite):
     """At least ⌈``headroom``·λ(hour of the week) / μ⌉ instances; never fewer than ``policy`` wants.
 
     λ is the highest load that ``seen.profile`` expects between now and ``lead_minutes`` later (by
@@ -29,18 +28,14 @@ class SeasonalFloor:
     the rest by reaction).
     """
 
-    policy: Policy
+    policy: PolicyFunction
     headroom: float = 1.0
     lead_minutes: float | None = None
     rate_per_instance_minute: float | None = None
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
-        return names_of((self.policy,), "metric_names")
-
-    @property
-    def utilisation_names(self) -> tuple[str, ...]:
-        return names_of((self.policy,), "utilisation_names")
+    def members(self) -> tuple[PolicyFunction, ...]:
+        return (self.policy,)
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
@@ -54,7 +49,7 @@ class SeasonalFloor:
 
     def __call__(self, seen: Observation) -> Recommendation:
         wish = ask(self.policy, seen)
-        rate = self.rate_per_instance_minute or seen.service.rate_per_instance_minute
+        rate = self.rate_per_instance_minute or seen.throughput.rate_per_instance_minute
         if seen.profile is None:
             return _without(wish, "no profile of the week yet")
         if seen.profile.absent:
@@ -75,21 +70,13 @@ class SeasonalFloor:
             evidence["weeks"] = hour.weeks
             said = f"{said} from {hour.weeks} week{'s' if hour.weeks != 1 else ''}"
         if floor <= wish.capacity:
-            step = told_step(wish.counterfactual)
-            true = step is None or step >= sign(floor - seen.capacity)
-            return replace(
-                wish,
-                reason=f"{wish.reason}; {said}",
-                evidence=evidence,
-                counterfactual=wish.counterfactual if true else "",
-            )
+            return replace(wish, reason=f"{wish.reason}; {said}", evidence=evidence)
         return replace(
             wish,
             capacity=floor,
             reason=f"{said}, {shown(rate)} done by each; else {wish.capacity}: {wish.reason}",
             rule="seasonal_floor",
             evidence={**evidence, "wish": wish.capacity},
-            counterfactual=self._turn(seen, wish, floor, expected, rate),
             paced=False,
             candidates=flattened([wish]),
         )
@@ -98,25 +85,13 @@ class SeasonalFloor:
         """Of the hours that are known; None where none of them is."""
         lead = self.lead_minutes
         if lead is None:
-            lead = seen.service.dead_time_minutes or 0
+            lead = seen.throughput.dead_time_minutes or 0
         zone = ZoneInfo(profile.time_zone)
         lead = min(lead, LEAD_MINUTES_MAX)
         steps = [*range(0, int(lead), 60), lead]
         times = [(seen.now + timedelta(minutes=step)).astimezone(zone) for step in steps]
         hours = [_hour(profile, time) for time in times]
         return max([hour for hour in hours if hour], key=lambda hour: hour.load, default=None)
-
-    def _turn(
-        self, seen: Observation, wish: Recommendation, floor: int, expected: float, rate: float
-    ) -> str:
-        """Where the floor alone makes the direction; else the policy's own turning point."""
-        level = seen.capacity * rate / self.headroom
-        if floor > seen.capacity == wish.capacity:
-            return nearest([Turn("stayed", "expected load", "≤", level, expected)])
-        below = (seen.capacity - 1) * rate / self.headroom
-        if floor == seen.capacity > wish.capacity:
-            return nearest([Turn("scaled in", "expected load", "≤", below, expected)])
-        return ""
 
 
 @dataclass(frozen=True, slots=True)

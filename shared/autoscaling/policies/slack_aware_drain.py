@@ -10,18 +10,16 @@ from typing import ClassVar
 
 from shared.autoscaling.measurements import Evidence, MetricValue
 from shared.autoscaling.policies.checks import fraction, number, number_or_none, text
-from shared.autoscaling.policies.wording import (
-    Turn,
+from shared.autoscaling.policies.recommendations import (
     capacity_at,
     instances,
-    nearest,
     no_dead_time,
     no_rate,
     no_samples,
     shown,
     stay,
 )
-from shared.autoscaling.policy import Observation, Recommendation
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 RULE = "slack_aware_drain"
 
@@ -36,7 +34,7 @@ LOAD_MAX = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class SlackAwareDrain:
+class SlackAwareDrain(Policy):
     """n = ⌈max(λ/μ, q_D / (μ·S))⌉ where the oldest item would else grow too old.
 
     q is the backlog now, μ the rate of a busy instance, D the dead time of new ones, L the goal's
@@ -54,8 +52,6 @@ class SlackAwareDrain:
     """
 
     metric: str
-    follows_course: ClassVar[bool] = True
-    """Of the samples the newest alone is varied, to tell what would have changed a decision."""
     tunable: ClassVar[Mapping[str, tuple[float, float]]] = {
         "share": (0.3, 1.0),
         "calm_share": (0.1, 1.0),
@@ -70,9 +66,13 @@ class SlackAwareDrain:
     def metric_names(self) -> tuple[str, ...]:
         return (self.metric,)
 
+    @property
+    def followed_metric(self) -> str:
+        return self.metric
+
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = [
+        problems = [
             *text("metric", self.metric),
             *fraction("share", self.share),
             *fraction("calm_share", self.calm_share),
@@ -80,18 +80,18 @@ class SlackAwareDrain:
             *number_or_none("rate_per_instance_minute", self.rate_per_instance_minute, above=0),
             *number_or_none("dead_time_minutes", self.dead_time_minutes, at_least=0),
         ]
-        if not found and self.calm_share > self.share:
+        if not problems and self.calm_share > self.share:
             bound = f"must be at most share = {self.share}"
-            found.append(f"calm_share = {self.calm_share}: {bound}")
-        return found
+            problems.append(f"calm_share = {self.calm_share}: {bound}")
+        return problems
 
     def __call__(self, seen: Observation) -> Recommendation:
         start = seen.now - timedelta(minutes=self.slope_minutes)
         samples = [s for s in seen.history(self.metric).samples if s.time >= start]
-        rate = self.rate_per_instance_minute or seen.service.rate_per_instance_minute
+        rate = self.rate_per_instance_minute or seen.throughput.rate_per_instance_minute
         dead_time = self.dead_time_minutes
         if dead_time is None:
-            dead_time = seen.service.dead_time_minutes
+            dead_time = seen.throughput.dead_time_minutes
         if not samples:
             return no_samples(seen, RULE, self.metric)
         if not rate:
@@ -106,10 +106,9 @@ class SlackAwareDrain:
     def _stay(self, seen: Observation, count: int) -> Recommendation:
         if seen.goal.age_limit_minutes < AGE_LIMIT_MINUTES_MIN:
             reason = "goal.age_limit_minutes = 0: every item is late whatever is done"
-            return stay(seen, RULE, reason, "would have decided with an age limit above 0")
+            return stay(seen, RULE, reason)
         reason = f"{count} sample of {self.metric} in {self.slope_minutes:g} min has no slope"
-        turn = f"would have decided with 2 samples of {self.metric}"
-        return stay(seen, RULE, reason, turn, samples=count, missing=self.metric)
+        return stay(seen, RULE, reason, self.metric, samples=count)
 
     def _decide(self, seen: Observation, drain: Drain) -> Recommendation:
         limit = seen.goal.age_limit_minutes
@@ -137,27 +136,7 @@ class SlackAwareDrain:
             "projected_backlog": drain.projected,
             "projected_age_minutes": age,
         }
-        turn = self._turn(seen, drain, wanted, calm, slack)
-        return Recommendation(wanted, reason, RULE, evidence, turn, paced=True)
-
-    def _turn(self, seen: Observation, drain: Drain, wanted: int, calm: float, slack: float) -> str:
-        label = f"latest {self.metric}"
-        out = drain.backlog_for_more(calm, slack)
-        if seen.pending is not None:
-            verb, sign = ("no more", "≤") if wanted > drain.coming else ("more", ">")
-            level = shown(max(out, 0))
-            return f"would have wanted {verb} than {drain.coming} at {label} {sign} {level}"
-        in_at_most = drain.backlog_for_fewer(calm)
-        if wanted > seen.capacity:
-            return nearest([Turn("stayed", label, "≤", out, drain.backlog)])
-        if wanted < seen.capacity:
-            return nearest([Turn("stayed", label, ">", in_at_most, drain.backlog)])
-        return nearest(
-            [
-                Turn("scaled out", label, ">", out, drain.backlog),
-                Turn("scaled in", label, "≤", in_at_most, drain.backlog),
-            ]
-        )
+        return Recommendation(wanted, reason, RULE, evidence, paced=True)
 
 
 def arrivals_per_minute(
@@ -226,16 +205,3 @@ class Drain:
         """The fewest with which the age at the end of a dead time stays calm, come what may."""
         calmly = (self.backlog + self.high * self.dead_time) / (self.dead_time + calm)
         return max(instances(max(calmly, self.low / LOAD_MAX) / self.rate), 1)
-
-    def backlog_for_more(self, calm: float, slack: float) -> float:
-        """Above this, more than what is coming are needed."""
-        served = self.low <= self.rate * self.coming * (1 + 1e-9)
-        gathered = max(calm, slack if served else 0) * self.rate * self.coming
-        return gathered - self.change
-
-    def backlog_for_fewer(self, calm: float) -> float:
-        """Up to this, one fewer is enough; below 0 where no backlog allows that."""
-        fewer = self.rate * (self.seen.capacity - 1)
-        if fewer <= 0 or self.low > fewer * LOAD_MAX:
-            return -1.0
-        return fewer * (self.dead_time + calm) - self.high * self.dead_time

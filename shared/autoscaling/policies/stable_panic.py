@@ -8,26 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.autoscaling.measurements import Evidence, MetricValue
+from shared.autoscaling.measurements import Evidence, MetricValue, time_of
 from shared.autoscaling.policies.checks import is_number, number, tenfold, text
-from shared.autoscaling.policies.wording import (
-    Turn,
+from shared.autoscaling.policies.recommendations import (
     capacity_at,
     instances,
-    nearest,
     shown,
     stay,
-    time_of,
-    turns_per_instance,
 )
-from shared.autoscaling.policy import Observation, Recommendation
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 RULE = "stable_panic"
 SECONDS_MAX = 14_400
 
 
 @dataclass(frozen=True, slots=True)
-class StablePanic:
+class StablePanic(Policy):
     """n = ⌈mean of the stable window / target⌉, and no fewer than the panic window asks in panic.
 
     Panic begins where ⌈mean of the panic window / target⌉ ≥ ``panic_threshold``·n, and ends one
@@ -59,17 +55,17 @@ class StablePanic:
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = text("metric", self.metric)
+        problems = text("metric", self.metric)
         for name in ("target_per_instance", "stable_seconds", "panic_seconds"):
             most = None if name == "target_per_instance" else SECONDS_MAX
-            found += number(name, getattr(self, name), above=0, at_most=most)
+            problems += number(name, getattr(self, name), above=0, at_most=most)
         for name in ("panic_threshold", "max_scale_up_rate", "max_scale_down_rate"):
-            found += number(name, getattr(self, name), above=1)
+            problems += number(name, getattr(self, name), above=1)
         windows = is_number(self.panic_seconds) and is_number(self.stable_seconds)
         if windows and self.panic_seconds > self.stable_seconds:
             bound = f"must be at most stable_seconds = {self.stable_seconds}"
-            found.append(f"panic_seconds = {self.panic_seconds}: {bound}")
-        return found
+            problems.append(f"panic_seconds = {self.panic_seconds}: {bound}")
+        return problems
 
     def __call__(self, seen: Observation) -> Recommendation:
         samples = seen.history(self.metric).samples
@@ -78,8 +74,7 @@ class StablePanic:
         if stable is None or panic is None:
             seconds = self.stable_seconds if stable is None else self.panic_seconds
             missing = f"samples of {self.metric} in the last {seconds:g} s"
-            turn = f"would have decided with {missing}"
-            return stay(seen, RULE, f"no {missing}", turn, metric=self.metric, missing=self.metric)
+            return stay(seen, RULE, f"no {missing}", self.metric, metric=self.metric)
         since = self._panic_since(seen, samples)
         evidence: Evidence = {
             "metric": self.metric,
@@ -120,8 +115,7 @@ class StablePanic:
         wanted = self._wanted(stable, seen.capacity)
         label = f"stable mean {self.metric}"
         reason = f"{label} {shown(stable)} / {shown(self.target_per_instance)} each → {wanted}"
-        turn = turns_per_instance(seen, wanted, label, stable, self.target_per_instance)
-        return Recommendation(wanted, reason, RULE, evidence, turn)
+        return Recommendation(wanted, reason, RULE, evidence)
 
     def _panic(
         self, seen: Observation, highest: float, since: datetime, evidence: Evidence
@@ -137,16 +131,7 @@ class StablePanic:
         if wanted > asked:
             reason += f", no scale-in from {wanted}"
         evidence = {**evidence, "panic_from": f"{since:%H:%M:%S}"}
-        turn = self._panic_turn(seen, wanted, coming, highest)
-        return Recommendation(wanted, reason, RULE, evidence, turn)
-
-    def _panic_turn(self, seen: Observation, wanted: int, coming: int, highest: float) -> str:
-        if coming > seen.capacity:
-            return f"would have decided otherwise without the order of {coming}"
-        label, level = f"highest mean {self.metric}", seen.capacity * self.target_per_instance
-        if wanted > seen.capacity:
-            return nearest([Turn("stayed", label, "≤", level, highest)])
-        return nearest([Turn("scaled out", label, ">", level, highest)])
+        return Recommendation(wanted, reason, RULE, evidence)
 
 
 def _mean(samples: Sequence[MetricValue], end: datetime, seconds: float) -> float | None:

@@ -6,25 +6,23 @@ from dataclasses import dataclass
 
 from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.checks import number, one_of, text
-from shared.autoscaling.policies.wording import (
+from shared.autoscaling.policies.recommendations import (
     ROUNDING,
     STATISTICS,
     Statistic,
-    Turn,
     instances,
-    nearest,
     no_samples,
     read,
     shown,
     stay,
 )
-from shared.autoscaling.policy import Observation, Recommendation
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 RULE = "target_tracking"
 
 
 @dataclass(frozen=True, slots=True)
-class TargetTracking:
+class TargetTracking(Policy):
     """n = ⌈n·value / target⌉ for a share per instance, such as a utilisation in percent.
 
     Within ``tolerance`` of the target it stays. Missing readings count against the change: where
@@ -58,17 +56,17 @@ class TargetTracking:
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = [
+        problems = [
             *text("metric", self.metric),
             *number("target", self.target, above=0),
             *number("tolerance", self.tolerance, at_least=0),
             *one_of("statistic", self.statistic, STATISTICS),
         ]
-        if not found and self.tolerance >= 1:
-            found.append(f"tolerance = {self.tolerance}: must be below 1")
+        if not problems and self.tolerance >= 1:
+            problems.append(f"tolerance = {self.tolerance}: must be below 1")
         if self.reporting_metric is not None:
-            found += text("reporting_metric", self.reporting_metric)
-        return found
+            problems += text("reporting_metric", self.reporting_metric)
+        return problems
 
     def __call__(self, seen: Observation) -> Recommendation:
         window = seen.window(self.metric)
@@ -80,8 +78,7 @@ class TargetTracking:
             return no_samples(seen, RULE, str(self.reporting_metric))
         if reporting == 0:
             reason = f"no instance reports {self.metric}"
-            turn = f"would have decided with reports of {self.metric}"
-            return stay(seen, RULE, reason, turn, reporting=0, missing=self.metric)
+            return stay(seen, RULE, reason, self.metric, reporting=0)
         ratio = self._cautious_ratio(value / self.target, seen.capacity, reporting)
         wanted = self._wanted(value / self.target, ratio, seen.capacity)
         evidence: Evidence = {
@@ -93,8 +90,7 @@ class TargetTracking:
             "reporting": reporting,
         }
         reason = self._reason(value, wanted, seen.capacity, reporting)
-        turn = self._turn(seen.capacity, wanted, value, reporting)
-        return Recommendation(wanted, reason, RULE, evidence, turn)
+        return Recommendation(wanted, reason, RULE, evidence)
 
     def _reporting(self, seen: Observation) -> int | None:
         """How many instances report; None where a metric should say so and does not."""
@@ -119,22 +115,3 @@ class TargetTracking:
         if wanted == capacity:
             return f"{said}: within {self.tolerance:.0%} or less than an instance"
         return f"{said}: {capacity} → {wanted}"
-
-    def _turn(self, capacity: int, wanted: int, value: float, reporting: int) -> str:
-        label = f"{self.statistic} {self.metric}"
-        out_above = self.target * (1 + self.tolerance) * capacity / reporting
-        # In by tolerance: (ratio·k + missing)/n < 1 - tolerance; by an instance: ratio·k ≤ k - 1.
-        calm = self.target * (1 - self.tolerance * capacity / reporting)
-        fewer = self.target * (reporting - 1) / reporting
-        level = min(calm, fewer)
-        if wanted > capacity:
-            return nearest([Turn("stayed", label, "≤", out_above, value)])
-        if wanted < capacity:
-            sign = ">" if fewer < calm else "≥"
-            return nearest([Turn("stayed", label, sign, level, value)])  # type: ignore[arg-type]
-        return nearest(
-            [
-                Turn("scaled out", label, ">", out_above, value),
-                Turn("scaled in", label, "≤" if fewer < calm else "<", level, value),
-            ]
-        )

@@ -1,19 +1,18 @@
-"""The rule of the original."""
+"""The policy of the original."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.autoscaling.measurements import Evidence, Window
+from shared.autoscaling.measurements import Evidence
 from shared.autoscaling.policies.checks import is_number, number, text, whole
-from shared.autoscaling.policies.wording import Turn, nearest
-from shared.autoscaling.policy import Observation, Recommendation
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 
 @dataclass(frozen=True, slots=True)
-class Threshold:
-    """The rule of the original: scale out on a high average, in on a low maximum.
+class Threshold(Policy):
+    """The policy of the original: scale out on a high average, in on a low maximum.
 
     With at least ``minimum_samples`` samples in the window: mean > ``upper`` → out by
     ``step_out``; maximum < ``lower`` → in by ``step_in``; otherwise stay. The average reacts to
@@ -39,67 +38,39 @@ class Threshold:
 
     def problems(self) -> list[str]:
         """What is wrong with the parameters, each with its value and bound."""
-        found = text("metric", self.metric)
-        found += number("upper", self.upper) + number("lower", self.lower)
+        problems = text("metric", self.metric)
+        problems += number("upper", self.upper) + number("lower", self.lower)
         if is_number(self.upper) and is_number(self.lower) and not self.lower < self.upper:
-            found.append(f"lower = {self.lower}: must be below upper = {self.upper}")
+            problems.append(f"lower = {self.lower}: must be below upper = {self.upper}")
         for name in ("minimum_samples", "step_out", "step_in"):
-            found += whole(name, getattr(self, name), 1)
-        return found
+            problems += whole(name, getattr(self, name), 1)
+        return problems
 
     def __call__(self, seen: Observation) -> Recommendation:
         window = seen.window(self.metric)
         mean, maximum = window.mean, window.maximum
-        if mean is None or maximum is None or window.count < self.minimum_samples:
-            return self._say(
-                seen,
-                window,
-                (mean, maximum),
-                0,
-                f"{window.count} of {self.minimum_samples} samples of {self.metric} so far",
-                f"would have decided with {self.minimum_samples} samples of {self.metric}",
-            )
-        high = f"mean {self.metric}"
-        low = f"maximum {self.metric}"
-        if mean > self.upper:
-            turn = Turn("stayed", high, "≤", self.upper, mean)
-            said = f"{high} {mean:.4g} > {self.upper:.4g}"
-            return self._say(seen, window, (mean, maximum), self.step_out, said, nearest([turn]))
-        if maximum < self.lower:
-            turn = Turn("stayed", low, "≥", self.lower, maximum)
-            said = f"{low} {maximum:.4g} < {self.lower:.4g}"
-            return self._say(seen, window, (mean, maximum), -self.step_in, said, nearest([turn]))
-        turns = [
-            Turn("scaled out", high, ">", self.upper, mean),
-            Turn("scaled in", low, "<", self.lower, maximum),
-        ]
-        return self._say(
-            seen,
-            window,
-            (mean, maximum),
-            0,
-            f"{self.metric} between thresholds: mean {mean:.4g} ≤ {self.upper:.4g}, "
-            f"maximum {maximum:.4g} ≥ {self.lower:.4g}",
-            nearest(turns),
-        )
-
-    def _say(
-        self,
-        seen: Observation,
-        window: Window,
-        figures: tuple[float | None, float | None],
-        change: int,
-        reason: str,
-        counterfactual: str,
-    ) -> Recommendation:
+        change, reason = self._change(window.count, mean, maximum)
         latest = window.latest
         evidence: Evidence = {
             "metric": self.metric,
             "samples": window.count,
-            "mean": figures[0],
-            "maximum": figures[1],
+            "mean": mean,
+            "maximum": maximum,
             "latest": latest.value if latest else None,
             "upper": self.upper,
             "lower": self.lower,
         }
-        return Recommendation(seen.capacity + change, reason, "threshold", evidence, counterfactual)
+        return Recommendation(seen.capacity + change, reason, "threshold", evidence)
+
+    def _change(self, count: int, mean: float | None, maximum: float | None) -> tuple[int, str]:
+        if mean is None or maximum is None or count < self.minimum_samples:
+            return 0, f"{count} of {self.minimum_samples} samples of {self.metric} so far"
+        high, low = f"mean {self.metric}", f"maximum {self.metric}"
+        if mean > self.upper:
+            return self.step_out, f"{high} {mean:.4g} > {self.upper:.4g}"
+        if maximum < self.lower:
+            return -self.step_in, f"{low} {maximum:.4g} < {self.lower:.4g}"
+        return 0, (
+            f"{self.metric} between thresholds: mean {mean:.4g} ≤ {self.upper:.4g}, "
+            f"maximum {maximum:.4g} ≥ {self.lower:.4g}"
+        )

@@ -6,20 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shared.autoscaling.policies.checks import number, one_of, tenfold, text
-from shared.autoscaling.policies.wording import (
+from shared.autoscaling.policies.recommendations import (
     STATISTICS,
     Statistic,
     instances,
     no_samples,
     read,
     shown,
-    turns_per_instance,
 )
-from shared.autoscaling.policy import Observation, Recommendation
+from shared.autoscaling.policy import Observation, Policy, Recommendation
 
 
 @dataclass(frozen=True, slots=True)
-class ValuePerInstance:
+class ValuePerInstance(Policy):
     """n = ⌈value / target_per_instance⌉: KEDA's ``metricType: AverageValue``.
 
     ``value`` is the mean of the window, or what ``statistic`` names. It belongs to the whole
@@ -63,5 +62,4 @@ class ValuePerInstance:
                 self.statistic: value,
                 "target_per_instance": self.target_per_instance,
             },
-            turns_per_instance(seen, wanted, label, value, self.target_per_instance),
         )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from shared.autoscaling.acting.clock import as_of
 from shared.autoscaling.deciding.decide import effective_mode
+from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
 from shared.autoscaling.declaring import ManualChange, Mode
 from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
-from shared.autoscaling.measurements import MetricValue
+from shared.autoscaling.measurements import MetricValue, Window, span, until
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Decision, EntryKind, LogEntry, ScalingState
-from shared.quick import quick
 
 RETRY_DOUBLINGS_MAX = 4
 """Waits between tries double up to 16 times the first one."""
@@ -80,7 +79,7 @@ def defer(
     timing: ActionTiming,
     retry_after_seconds: float | None = None,
 ) -> Desired:
-    """Not now: the desired state stands, the reconciler sends it again after a while."""
+    """Not now: the desired state stands, the reconciler sends it again later."""
     wait_seconds = timing.retry_seconds * 2 ** min(desired.attempts, RETRY_DOUBLINGS_MAX)
     if retry_after_seconds is not None:
         wait_seconds = max(retry_after_seconds, timing.retry_seconds)
@@ -93,7 +92,7 @@ def defer(
 
 
 def fail(desired: Desired, now: datetime, error: str, timing: ActionTiming) -> Desired:
-    """Given up: the rules may ask again after a short hold."""
+    """Given up: the policy may ask again after a short hold."""
     return replace(
         desired,
         status=ActionStatus.FAILED,
@@ -139,7 +138,6 @@ def _believed(desired: Desired) -> int:
     return desired.target if desired.status is ActionStatus.CONFIRMED else desired.previous
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Settlement:
     """How carrying out an action ended, and why.
@@ -230,7 +228,6 @@ def changed_by_hand(desired: Desired, actual: int) -> bool:
     return actual not in (desired.previous, desired.target, *desired.superseded)
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
     """What the reconciler changes: nothing, where all three are None."""
@@ -320,4 +317,41 @@ def entry(
         current=desired.previous,
         desired=desired.target,
         epoch=desired.epoch,
+    )
+
+
+def as_of(state: ScalingState, now: datetime) -> ScalingState:
+    """The state without what lies further in the future than the clocks of two services differ.
+
+    1. Samples and wishes of the future are dropped. 2. What was desired happened now at the
+    latest, so that waits begin to run. 3. An order of the future is due to be sent again, for
+    nobody can say how long ago that was done.
+    """
+    latest = now + span(FUTURE_TOLERANCE_SECONDS)
+    for name, history in state.histories.items():
+        if history.samples and history.samples[-1].time > latest:
+            state = state.with_history(name, Window(until(history.samples, latest)))
+    wishes, desired = state.wishes.samples, state.desired
+    if wishes and wishes[-1].time > now:
+        state = replace(state, wishes=Window(until(wishes, now)))
+    if desired is not None and _is_ahead(desired, latest):
+        state = state.with_desired(_happened(desired, now))
+    return state
+
+
+def _is_ahead(desired: Desired, latest: datetime) -> bool:
+    sent_at, changed_at = desired.sent_at, desired.changed_at
+    if desired.requested_at > latest or (sent_at is not None and sent_at > latest):
+        return True
+    return changed_at is not None and changed_at > latest
+
+
+def _happened(desired: Desired, now: datetime) -> Desired:
+    repeat_at = now if desired.pending else desired.retry_at and min(desired.retry_at, now)
+    return replace(
+        desired,
+        requested_at=min(desired.requested_at, now),
+        sent_at=desired.sent_at and min(desired.sent_at, now),
+        changed_at=desired.changed_at and min(desired.changed_at, now),
+        retry_at=repeat_at,
     )
