@@ -21,15 +21,12 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.schema import CreateTable, DDLElement
 
-from shared.adapters.event_hubs.checkpoints import Group, PartitionRow
 from shared.adapters.sql import breaker as ingestion_sql_breaker
-from shared.adapters.sql import checkpoints as ingestion_checkpoints_sql
 from shared.adapters.sql import ingestion as ingestion_sql
 from shared.adapters.sql import ownership as ingestion_sql_owners
 from shared.adapters.sql import retention as ingestion_sql_retention
 from shared.adapters.sql import writing as ingestion_sql_writing
 from shared.adapters.sql.breaker import SqlBreakerStore
-from shared.adapters.sql.checkpoints import SqlPartitionRows
 from shared.adapters.sql.engine import Sql, store_errors
 from shared.adapters.sql.ingestion import SqlIngestionStore
 from shared.adapters.sql.ownership import SqlOwnershipStore
@@ -46,7 +43,6 @@ MODULES = (
     ingestion_sql_owners,
     ingestion_sql_breaker,
     ingestion_sql_retention,
-    ingestion_checkpoints_sql,
 )
 STATEMENTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": statement
@@ -149,11 +145,6 @@ async def spoken() -> Spoken:
     for failures in (1, 2):
         await breakers.put_tally(Tally(A_TIME, "i1", 5, failures))
     await breakers.tallies(A_TIME)
-    rows, group = SqlPartitionRows(sql), Group("ns", "hub", "$Default")
-    row = await rows.write(group, PartitionRow("0", "a", 1, 1))
-    await rows.write(group, row)
-    await rows.row(group, "0")
-    await rows.rows(group)
     await sql.close()
     return found
 

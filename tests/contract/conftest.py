@@ -16,8 +16,6 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from shared.adapters.event_hubs.checkpoints import PartitionRows
-from shared.adapters.memory.checkpoints import MemoryPartitionRows
 from shared.adapters.memory.ingestion import (
     MemoryBreakerStore,
     MemoryIngestionStore,
@@ -25,14 +23,12 @@ from shared.adapters.memory.ingestion import (
     MemoryRetentionStore,
 )
 from shared.adapters.sql.breaker import SqlBreakerStore
-from shared.adapters.sql.checkpoints import SqlPartitionRows
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.ingestion import SqlIngestionStore
 from shared.adapters.sql.ownership import SqlOwnershipStore
 from shared.adapters.sql.retention import SqlRetentionStore
 from shared.adapters.sql.schema import metadata
 from shared.adapters.tables.breaker import TableBreakerStore
-from shared.adapters.tables.checkpoints import TablePartitionRows
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.retention import TableRetentionStore
@@ -97,13 +93,6 @@ class Backend:
         if self.kind == "tables":
             return self._closing(TableBreakerStore(self._storage, name))
         return SqlBreakerStore(self.sql, name)
-
-    def partition_rows(self) -> PartitionRows:
-        if self.kind == "memory":
-            return MemoryPartitionRows(now)
-        if self.kind == "tables":
-            return self._closing(TablePartitionRows(self._storage))
-        return SqlPartitionRows(self.sql)
 
     @cached_property
     def sql(self) -> Sql:

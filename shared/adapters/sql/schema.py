@@ -204,15 +204,3 @@ tallies = _table(
     _needed("Slow", SEQUENCE, "slow"),
     _needed("LastError", UnicodeText, "last_error"),
 )
-
-client_checkpoints = _table(
-    "EventHubClientCheckpoint",
-    *_stream_key(),
-    _needed("Owner", Unicode(200), "owner"),
-    _needed("Epoch", SEQUENCE, "epoch"),
-    _needed("Claims", SEQUENCE, "claims"),
-    Column("SequenceNumber", SEQUENCE, key="sequence"),
-    Column("Offset", String(200), key="offset"),
-    _needed("ModifiedAt", UtcTime, "modified_at"),
-    _needed("Version", SEQUENCE, "version"),
-)
