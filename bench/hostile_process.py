@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.hostile_events import INTERESTS, reading
 from shared.adapters.azure.retry import JitteredRetrying
 from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
-from shared.ingestion.decoding.metric_handler import MetricHandler
+from shared.ingestion.decoding.decoding import MetricHandler
 from shared.ingestion.events import process_batch
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer

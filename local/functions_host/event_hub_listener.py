@@ -39,11 +39,9 @@ from local.functions_host.worker import Invocation
 from shared.adapters.event_hubs.hub import EventHubReader, KnownPartitions
 from shared.adapters.event_hubs.receiver import DeliverData, EventHubReceiver
 from shared.adapters.tables.ownership import TableOwnershipStore
-from shared.ingestion.ownership.balance import Balancer
 from shared.ingestion.ownership.balancing import BalancingTimes, Ownership
-from shared.ingestion.ownership.processor import Processor
-from shared.ingestion.ownership.repeated_failures import RepeatedFailures
-from shared.ingestion.ownership.serve import processor_name, serve
+from shared.ingestion.ownership.processor import Balancer, Processor, processor_name, serve
+from shared.ingestion.ownership.read_partition import RepeatedFailures
 from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
 
 DEFAULT_CONNECTION = "EventHub"

@@ -23,4 +23,4 @@ def add(commands: Any) -> None:
 
 
 async def main(_options: argparse.Namespace) -> Any:
-    return view.accounts(await account.run(state.store(), state.store()))
+    return view.accounts(await account.run(state.store()))

@@ -18,7 +18,7 @@ from shared.ingestion.errors import (
     NotThere,
     StoreUnavailable,
 )
-from shared.ingestion.events.ports import HubReader, IngestionStore
+from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
 from shared.web.exchange import Refused, Reply, Request, refused, shown
@@ -30,7 +30,7 @@ NUMBER = re.compile(r"\d{1,18}")
 DAYS_MAX = 36_500
 
 
-class Store(IngestionStore, DeadLetterStore, Protocol):
+class Store(CheckpointReader, DeadLetterStore, Protocol):
     """One class serves both ports."""
 
 

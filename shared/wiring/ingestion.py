@@ -17,13 +17,13 @@ from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.decoding.azure_monitor import key
-from shared.ingestion.decoding.metric_handler import MetricHandler
+from shared.ingestion.decoding.decoding import MetricHandler
 from shared.ingestion.decoding.readings import Interests, WantedMetric
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.events.retain import EffectRetention
+from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.lanes import every, side_by_side
 from shared.ingestion.model import Stream
@@ -151,7 +151,7 @@ def hub() -> EventHubReader:
 
 async def send_event(body: bytes) -> None:
     """To the hub, for people who try things. Raises HubUnavailable."""
-    from shared.adapters.event_hubs.sender import send_event as send  # noqa: PLC0415  heavy
+    from shared.adapters.event_hubs.hub import send_event as send  # noqa: PLC0415  heavy
 
     await send(connection(), body)
 
@@ -201,9 +201,7 @@ def tail_watch() -> TailWatch:
 @cache
 def effect_retention() -> EffectRetention:
     """Who removes what handlers kept for long enough."""
-    return EffectRetention(
-        state.store(), state.retention(), settings().effects_kept, time.monotonic
-    )
+    return EffectRetention(state.store(), settings().effects_kept, time.monotonic)
 
 
 @cache

@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from shared.adapters.sql.engine import Sql
     from shared.adapters.sql.ingestion import SqlIngestionStore
     from shared.adapters.sql.ownership import SqlOwnershipStore
-    from shared.adapters.sql.retention import SqlRetentionStore
     from shared.adapters.tables.breaker import TableBreakerStore
     from shared.adapters.tables.ingestion import TableIngestionStore
     from shared.adapters.tables.ownership import TableOwnershipStore
-    from shared.adapters.tables.retention import TableRetentionStore
     from shared.ingestion.events.handling import Handling
     from shared.settings import Settings
     from shared.settings.connections import StorageConnection
@@ -67,18 +65,6 @@ def handling() -> Handling | None:
 
 
 @cache
-def retention() -> TableRetentionStore | SqlRetentionStore:
-    """How old what became of events is."""
-    if _has_database():
-        from shared.adapters.sql.retention import SqlRetentionStore  # noqa: PLC0415  heavy
-
-        return SqlRetentionStore(database())
-    from shared.adapters.tables.retention import TableRetentionStore  # noqa: PLC0415  heavy
-
-    return _closed_in_the_end(TableRetentionStore(_storage()))
-
-
-@cache
 def breaker_store() -> TableBreakerStore | SqlBreakerStore:
     """Of the circuit breaker around the event hub."""
     if _has_database():
@@ -120,7 +106,7 @@ async def close() -> None:
     """Close what was opened."""
     while _opened:
         await _opened.pop().close()
-    for cached in (store, handling, retention, breaker_store, owners, database):
+    for cached in (store, handling, breaker_store, owners, database):
         cached.cache_clear()
 
 

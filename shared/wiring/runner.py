@@ -15,12 +15,16 @@ from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.model import Event
-from shared.ingestion.ownership.balance import Balancer
 from shared.ingestion.ownership.balancing import BalancingTimes, Ownership
-from shared.ingestion.ownership.processor import Processor
-from shared.ingestion.ownership.read_partition import PartitionReader
-from shared.ingestion.ownership.repeated_failures import RepeatedFailures
-from shared.ingestion.ownership.serve import BackgroundReading, processor_name, repeat, serve
+from shared.ingestion.ownership.processor import (
+    BackgroundReading,
+    Balancer,
+    Processor,
+    processor_name,
+    repeat,
+    serve,
+)
+from shared.ingestion.ownership.read_partition import PartitionReader, RepeatedFailures
 from shared.wiring import ingestion as wiring_ingestion
 from shared.wiring import ingestion_state as state
 

@@ -24,7 +24,6 @@ from sqlalchemy.schema import CreateTable, DDLElement
 from shared.adapters.sql import breaker as ingestion_sql_breaker
 from shared.adapters.sql import ingestion as ingestion_sql
 from shared.adapters.sql import ownership as ingestion_sql_owners
-from shared.adapters.sql import retention as ingestion_sql_retention
 from shared.adapters.sql import writing as ingestion_sql_writing
 from shared.adapters.sql.breaker import SqlBreakerStore
 from shared.adapters.sql.engine import Sql, store_errors
@@ -42,7 +41,6 @@ MODULES = (
     ingestion_sql_writing,
     ingestion_sql_owners,
     ingestion_sql_breaker,
-    ingestion_sql_retention,
 )
 STATEMENTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": statement

@@ -25,7 +25,6 @@ from shared.adapters.memory.ingestion import (
     MemoryBreakerStore,
     MemoryHubReader,
     MemoryIngestionStore,
-    MemoryRetentionStore,
 )
 from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
 from shared.autoscaling.flows import scaling_logic
@@ -100,8 +99,6 @@ class App:
         for name, twin in twins.items():
             monkeypatch.setattr(wiring_ingestion, name, cache(lambda twin=twin: twin))
         monkeypatch.setattr(state, "store", cache(lambda: self.store))
-        retention = MemoryRetentionStore(self.store)
-        monkeypatch.setattr(state, "retention", cache(lambda: retention))
         monkeypatch.setattr(wiring, "notifier", cache(lambda: self))
         monkeypatch.setattr(state, "breaker_store", cache(lambda: self.breakers))
 

@@ -32,7 +32,7 @@ from shared.adapters.arm import app_service
 from shared.adapters.azure.transport import LoopbackTransport, ServerTimeTransport
 from shared.adapters.queues import backlog as storage_queue
 from shared.adapters.service_bus import backlog as service_bus
-from shared.adapters.tables import client as table_service
+from shared.adapters.tables import table as tables
 from tests.builders import NOW
 
 Call = Callable[[], Awaitable[Any]]
@@ -95,7 +95,7 @@ class Network:
             return _transport(LoopbackTransport, self)
 
         with (
-            patch.object(table_service, "ServerTimeTransport", plain),
+            patch.object(tables, "ServerTimeTransport", plain),
             patch.object(storage_queue, "ServerTimeTransport", plain),
             patch.object(service_bus, "transport_for", loopback),
             patch.object(app_service, "transport_for", loopback),

@@ -18,7 +18,7 @@ from shared.adapters.sql.schema import effects
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.events.ports import Handler
 from shared.ingestion.model import Effect, Event, Stream
-from shared.ingestion.ownership.serve import serve
+from shared.ingestion.ownership.processor import serve
 from shared.wiring import autoscaling as wiring
 from shared.wiring import checks as wiring_checks
 from shared.wiring import ingestion_state as state

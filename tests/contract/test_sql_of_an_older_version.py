@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import MetaData, insert
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
-from shared.adapters.sql.columns import statement
-from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.engine import Sql, statement
 from shared.adapters.sql.ingestion import SqlIngestionStore
 from shared.adapters.sql.schema import metadata, outbox
 from shared.adapters.sql.writing import names_of

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from shared.adapters.memory.ingestion import MemoryIngestionStore, MemoryRetentionStore
+from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import (
     AccountingBroken,
@@ -126,8 +126,8 @@ class Streams(Machine):
         self.limits: CommitLimits = store.limits
         twin = MemoryIngestionStore(self.clock, self.limits.rows_max)
         return (
-            {"streams": twin, "retention": MemoryRetentionStore(twin)},
-            {"streams": store, "retention": backend.retention(store)},
+            {"streams": twin},
+            {"streams": store},
         )
 
     def stream(self, partition: str) -> Stream:
@@ -142,7 +142,7 @@ class Streams(Machine):
         outbox = await side.streams.outbox(at, ALL)
         letters = await side.streams.dead_letters(at, None, ALL)
         gaps = await side.streams.gaps(at, None, ALL)
-        marks = await side.retention.marks(at)
+        marks = await side.streams.marks(at)
         idle = await side.streams.idle_for(at) is not None
         stored = [(s.stream, s.letter) for s in letters]
         return Look(
@@ -324,7 +324,7 @@ class Streams(Machine):
         """Some twice, some that are not there."""
         at = self.stream(partition)
         marks = [Mark(NOW + n * timedelta.resolution, 0) for n in which]
-        self.step(lambda s: s.retention.remove_marks(at, marks), fault=fault, repeatable=True)
+        self.step(lambda s: s.streams.remove_marks(at, marks), fault=fault, repeatable=True)
 
     @rule(
         partition=partitions,
@@ -334,13 +334,13 @@ class Streams(Machine):
     def purge_effects(self, partition: str, before: int, limit: int) -> None:
         """No port shows effects, but each says how many it removed."""
         at, up_to = self.stream(partition), self._back_from_the_end(partition, before) or -1
-        self.step(lambda s: s.retention.purge_effects(at, up_to, limit))
+        self.step(lambda s: s.streams.purge_effects(at, up_to, limit))
 
     def _noting(self, partition: str, at_work: bool, time: int, sequence: int) -> Call:
         at, mark = self.stream(partition), Mark(NOW + time * timedelta.resolution, sequence)
         if at_work:
             return lambda s: s.streams.mark_at_work(at)
-        return lambda s: s.retention.put_mark(at, mark)
+        return lambda s: s.streams.put_mark(at, mark)
 
     # --- what the rules are made of ---
 

@@ -19,8 +19,7 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_metric, decode_samples, encode_metric
 from shared.ingestion.decoding.azure_monitor import key
-from shared.ingestion.decoding.decoding import decode
-from shared.ingestion.decoding.metric_handler import MetricHandler
+from shared.ingestion.decoding.decoding import MetricHandler, decode
 from shared.ingestion.decoding.readings import BODY_CHARACTERS_MAX, Interests, Reading, WantedMetric
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Event, OutboxMessage, Stream

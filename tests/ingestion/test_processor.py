@@ -11,11 +11,9 @@ import pytest
 from shared.adapters.event_hubs.hub import KnownPartitions
 from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import Fenced, HubUnavailable, StoreUnavailable
-from shared.ingestion.ownership.balance import Balancer
 from shared.ingestion.ownership.balancing import BalancingTimes, Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import SeenOwners
-from shared.ingestion.ownership.processor import Processor
-from shared.ingestion.ownership.serve import serve
+from shared.ingestion.ownership.processor import Balancer, Processor, serve
 from tests.builders import NOW
 
 TIMES = BalancingTimes(renew_seconds=10, expire_seconds=30)

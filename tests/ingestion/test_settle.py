@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.ingestion.errors import DependencyDown
-from shared.ingestion.events.handle import Settled, settle
+from shared.ingestion.events.handling import Settled, settle
 from shared.ingestion.lanes import Together, side_by_side
 from shared.ingestion.model import DeadLetter, Effect, Event
 from tests.builders import NOW

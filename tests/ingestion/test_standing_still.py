@@ -12,9 +12,12 @@ from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionSto
 from shared.ingestion.errors import Fenced, HubSilent, StreamRecreated
 from shared.ingestion.model import Checkpoint, Event, Stream
 from shared.ingestion.ownership.balancing import Ownership
-from shared.ingestion.ownership.read_partition import PartitionReader
-from shared.ingestion.ownership.repeated_failures import REPEAT_SECONDS, RepeatedFailures
-from shared.ingestion.ownership.serve import BackgroundReading
+from shared.ingestion.ownership.processor import BackgroundReading
+from shared.ingestion.ownership.read_partition import (
+    REPEAT_SECONDS,
+    PartitionReader,
+    RepeatedFailures,
+)
 from tests.builders import NOW
 from tests.ingestion.test_processor import Rig
 

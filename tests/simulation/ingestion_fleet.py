@@ -55,10 +55,9 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.ingestion.ownership.balance import Balancer
 from shared.ingestion.ownership.balancing import BalancingTimes, Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import SeenOwners
-from shared.ingestion.ownership.processor import Processor
+from shared.ingestion.ownership.processor import Balancer, Processor
 from shared.ingestion.ownership.read_partition import PartitionReader
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, Task, pause

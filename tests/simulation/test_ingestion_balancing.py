@@ -14,9 +14,9 @@ import pytest
 
 from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.balance import Balancer
 from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import SeenOwners
+from shared.ingestion.ownership.processor import Balancer
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds

@@ -20,7 +20,6 @@ from shared.adapters.memory.ingestion import (
     MemoryBreakerStore,
     MemoryHubReader,
     MemoryIngestionStore,
-    MemoryRetentionStore,
 )
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes
 from shared.ingestion.breaker.failure_window import Tally, TripRule
@@ -42,7 +41,7 @@ from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.outbox import LEASE
 from shared.ingestion.events.ports import Handler, ReadBack, Saved, StoredMessage
 from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.events.retain import EffectRetention
+from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.survey import Span
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.lanes import Beat
@@ -107,11 +106,12 @@ async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception],
 
 
 class Store(MemoryIngestionStore):
-    """Fails before a call, or loses its reply."""
+    """Fails before a call, or loses its reply; remembers what it removed."""
 
     def __init__(self, clock: Callable[[], datetime], rows_max: int) -> None:
         super().__init__(clock, rows_max)
         self.written_at: dict[tuple[Stream, int], datetime] = {}
+        self.removed: dict[Stream, set[int]] = defaultdict(set)
 
     async def load(self, stream: Stream) -> Saved:
         return await unreliable(super().load(stream), StoreUnavailable)
@@ -133,26 +133,6 @@ class Store(MemoryIngestionStore):
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         await unreliable(super().sent(stream, messages), StoreUnavailable)
 
-
-class Breakers(MemoryBreakerStore):
-    async def load(self) -> SeenBreaker:
-        return await unreliable(super().load(), StoreUnavailable)
-
-    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
-        return await unreliable(super().replace(seen, breaker), StoreUnavailable)
-
-    async def put_tally(self, tally: Tally) -> None:
-        await unreliable(super().put_tally(tally), StoreUnavailable)
-
-
-class Retention(MemoryRetentionStore):
-    """Remembers what it removed; fails before a call, or loses its reply."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world.store)
-        self.world = world
-        self.removed: dict[Stream, set[int]] = defaultdict(set)
-
     async def put_mark(self, stream: Stream, mark: Mark) -> None:
         await unreliable(super().put_mark(stream, mark), StoreUnavailable)
 
@@ -163,14 +143,25 @@ class Retention(MemoryRetentionStore):
         return await unreliable(self._purge(stream, up_to, limit), StoreUnavailable)
 
     async def _purge(self, stream: Stream, up_to: int, limit: int) -> int:
-        effects = self.world.store.rows[stream].effects
+        effects = self.rows[stream].effects
         before = set(effects)
         removed = await super().purge_effects(stream, up_to, limit)
         self.removed[stream] |= before - set(effects)
         for sequence in before - set(effects):
-            age = self.world.now - self.world.store.written_at[stream, sequence]
+            age = self._clock() - self.written_at[stream, sequence]
             assert age >= KEEP, f"{sequence} went after {age}"
         return removed
+
+
+class Breakers(MemoryBreakerStore):
+    async def load(self) -> SeenBreaker:
+        return await unreliable(super().load(), StoreUnavailable)
+
+    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
+        return await unreliable(super().replace(seen, breaker), StoreUnavailable)
+
+    async def put_tally(self, tally: Tally) -> None:
+        await unreliable(super().put_tally(tally), StoreUnavailable)
 
 
 class Hub(MemoryHubReader):
@@ -221,7 +212,6 @@ class World:
         self.store = Store(self.clock, LIMITS.rows_max)
         self.breakers = Breakers(self.clock)
         self.hub = Hub(read_max=7)
-        self.retention = Retention(self)
         self.down = False
         self.sent: list[str] = []
         self.told: list[int] = []
@@ -429,8 +419,8 @@ class World:
             )
 
         self.scheduler.start(self.watch.run(PARTITIONS, line_of), ended)
-        keeper = EffectRetention(self.store, self.retention, KEEP, self.elapsed)
-        self.scheduler.start(keeper.run(), ended)
+        retention = EffectRetention(self.store, KEEP, self.elapsed)
+        self.scheduler.start(retention.run(), ended)
 
     def run(self, seconds: float, *, produces: bool = True, skips_tail: bool = False) -> None:
         end = self.now + timedelta(seconds=seconds)
@@ -469,7 +459,7 @@ class World:
             rows, log = self.store.rows[stream], self.hub.events[stream]
             first = rows.checkpoint.start if rows.checkpoint else 0
             assert first == 0, f"{partition_id}: begins at {first}"
-            removed = self.retention.removed[stream]
+            removed = self.store.removed[stream]
             ends = Counter([*rows.effects, *removed, *rows.dead_letters])
             assert ends == Counter(range(first, len(log))), f"{partition_id}: lost or twice"
             assert rows.gaps == {}, "the hub has everything"
@@ -512,6 +502,6 @@ def test_the_breaker_does_open_and_the_host_does_fail() -> None:
     worlds = [check_seed(seed) for seed in range(6)]
     counts = sum((world.counts for world in worlds), Counter[str]())
     assert all(world.told for world in worlds)
-    assert all(any(world.retention.removed.values()) for world in worlds)
+    assert all(any(world.store.removed.values()) for world in worlds)
     for kind in ("BreakerOpen", "DependencyDown", "Crash", "StoreUnavailable", "NoneType"):
         assert counts[kind] > 10, counts

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.ingestion import MemoryHubReader
+from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.model import Effect, Event
@@ -79,6 +79,7 @@ async def test_redriving_does_it_once_and_its_message_leaves() -> None:
     at = await dead_letter_service()
     answer = await http.redrive(one("0", "2"), at)
     assert (answer.status, len(said(answer)["done"])) == (200, 1)
+    assert isinstance(at.store, MemoryIngestionStore)
     assert await at.store.outbox(FIRST, 9) == []
     assert (await http.redrive(one("0", "2"), at)).status == 404
 

@@ -78,7 +78,7 @@ def _any_twice(numbers: Sequence[int]) -> bool:
 
 
 class MemoryIngestionStore:
-    """Streams in a dictionary: an IngestionStore and a DeadLetterStore.
+    """Streams in a dictionary: an IngestionStore, a DeadLetterStore and a RetentionStore.
 
     Takes what a table's transaction takes, under the same condition.
     """
@@ -180,25 +180,20 @@ class MemoryIngestionStore:
         rows = sorted(self.rows[stream].gaps.items())
         return [gap for n, gap in rows if n > first and gap.found_at >= since][:limit]
 
-
-class MemoryRetentionStore:
-    """Of the streams of a store in memory."""
-
-    def __init__(self, store: MemoryIngestionStore) -> None:
-        self._rows = store.rows
+    # --- retention ---
 
     async def marks(self, stream: Stream) -> Sequence[Mark]:
-        return [mark for _, mark in sorted(self._rows[stream].marks.items())]
+        return [mark for _, mark in sorted(self.rows[stream].marks.items())]
 
     async def put_mark(self, stream: Stream, mark: Mark) -> None:
-        self._rows[stream].marks[mark.at] = mark
+        self.rows[stream].marks[mark.at] = mark
 
     async def remove_marks(self, stream: Stream, marks: Sequence[Mark]) -> None:
         for mark in marks:
-            self._rows[stream].marks.pop(mark.at, None)
+            self.rows[stream].marks.pop(mark.at, None)
 
     async def purge_effects(self, stream: Stream, up_to: int, limit: int) -> int:
-        effects = self._rows[stream].effects
+        effects = self.rows[stream].effects
         old = [n for n in sorted(effects) if n <= up_to and effects[n].value is not None][:limit]
         for sequence in old:
             del effects[sequence]

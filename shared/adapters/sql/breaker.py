@@ -8,12 +8,11 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from shared.adapters.breaker_text import decode, encode
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.schema import breakers, server_now, tallies
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import SeenBreaker, decode, encode
 from shared.ingestion.errors import BreakerChanged
 from shared.values.redaction import redacting
 

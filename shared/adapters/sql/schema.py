@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from shared.adapters.sql.columns import ADDED
+from shared.adapters.sql.engine import ADDED
 
 metadata = MetaData()
 SEQUENCE = BigInteger().with_variant(Integer, "sqlite")

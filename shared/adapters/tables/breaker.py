@@ -10,14 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.breaker_text import decode, encode
 from shared.adapters.errors import store_errors
-from shared.adapters.tables.keys import key
 from shared.adapters.tables.table import TRANSACTION_ROWS_MAX, RowConflict, Table
-from shared.adapters.tables.values import Row, number_of, time_of, whole
+from shared.adapters.tables.values import Row, key, number_of, time_of, whole
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import SeenBreaker, decode, encode
 from shared.ingestion.errors import BreakerChanged
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting

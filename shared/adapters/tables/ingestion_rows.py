@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.adapters.tables.keys import joined
 from shared.adapters.tables.values import (
     Row,
     bytes_fields,
     bytes_of,
+    joined,
     number_of,
     text_fields,
     text_of,

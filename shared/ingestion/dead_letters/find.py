@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from shared.ingestion.dead_letters.ports import DeadLetterStore, NewestDeadLetters, StoredDeadLetter
 from shared.ingestion.errors import NotThere
-from shared.ingestion.events.ports import HubReader, IngestionStore
+from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import DeadLetter, Event, FailureKind, Stream
 
@@ -66,7 +66,7 @@ async def newest(store: NewestDeadLetters, limit: int) -> Sequence[StoredDeadLet
     return sorted(found, key=lambda stored: stored.letter.failed_at, reverse=True)[:limit]
 
 
-async def older_than(store: IngestionStore, stream: Stream, age: timedelta) -> datetime:
+async def older_than(store: CheckpointReader, stream: Stream, age: timedelta) -> datetime:
     """That long ago by the store's clock."""
     return (await store.load(stream)).read_at - age
 

@@ -6,9 +6,12 @@ Monitor stream; either may be compressed by gzip.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shared.ingestion.decoding import azure_monitor
@@ -20,8 +23,10 @@ from shared.ingestion.decoding.readings import (
     Rejections,
     read_number,
     read_time,
+    to_effect,
 )
 from shared.ingestion.errors import BadEvent
+from shared.ingestion.model import Effect, Event, Stream
 from shared.values.untrusted import shown
 
 BYTES_MAX = 1024 * 1024
@@ -143,3 +148,29 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value:
         raise BadEvent(f"{name} is {shown(value)}, a text is needed")
     return value
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricHandler:
+    """Handles the events of one stream. Raises BadEvent.
+
+    What is wrong with records beside good ones is told, and kept in the event's effect.
+    """
+
+    stream: Stream
+    interests: Interests
+    bytes_max: int = BYTES_MAX
+    """Of a body once it is unpacked."""
+
+    async def __call__(self, event: Event) -> Effect:
+        if takes_long(event.body):
+            await asyncio.sleep(0)  # a batch of large events must not stop everything else
+        decoded = decode(event.body, self.interests, self.bytes_max)
+        if decoded.rejected:
+            where = f"{self.stream.hub}/{self.stream.partition_id} {event.sequence}"
+            told = f"{decoded.rejected_count} rejected: {decoded.told}"
+            log.warning("[records_rejected] %s: %s", where, told[:1000])
+        return to_effect(self.stream, event.sequence, decoded)

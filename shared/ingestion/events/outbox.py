@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from shared.ingestion.errors import CommitRefused
-from shared.ingestion.events.ports import IngestionStore, OutboxSender, StoredMessage
+from shared.ingestion.events.ports import OutboxSender, OutboxStore, StoredMessage
 from shared.ingestion.model import Effect, Stream
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Leases:
 
 async def drain(
     stream: Stream,
-    store: IngestionStore,
+    store: OutboxStore,
     sender: OutboxSender,
     leases: Leases,
     limit: int = LIMIT,
@@ -93,7 +93,7 @@ async def drain(
 
 
 async def _send_some(
-    stream: Stream, store: IngestionStore, sender: OutboxSender, leases: Leases, limit: int
+    stream: Stream, store: OutboxStore, sender: OutboxSender, leases: Leases, limit: int
 ) -> int:
     known = list(leases.mine)
     stored = await store.outbox(stream, limit)
@@ -109,7 +109,7 @@ async def _send_some(
 
 
 async def _taken(
-    stream: Stream, store: IngestionStore, leases: Leases, ready: Sequence[StoredMessage]
+    stream: Stream, store: OutboxStore, leases: Leases, ready: Sequence[StoredMessage]
 ) -> bool:
     """Whether all of them are mine now; False where another was first."""
     taking = leases.to_take(ready)

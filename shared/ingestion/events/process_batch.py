@@ -20,7 +20,7 @@ from datetime import datetime
 from shared.ingestion.errors import AccountingBroken, CommitRefused, StoreUnavailable
 from shared.ingestion.events.accounting import CommitLimits, Fate, Writer, fate, plan_commits
 from shared.ingestion.events.failure_cause import Outages
-from shared.ingestion.events.handle import Settled, settle
+from shared.ingestion.events.handling import Settled, settle
 from shared.ingestion.events.outbox import Leases
 from shared.ingestion.events.ports import Handler, HubReader, IngestionStore, Saved
 from shared.ingestion.events.survey import (

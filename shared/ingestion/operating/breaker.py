@@ -19,12 +19,42 @@ from shared.ingestion.breaker.breaker import (
     isolate,
 )
 from shared.ingestion.breaker.ports import BreakerStore, ConsumptionSwitch, SeenBreaker
-from shared.ingestion.breaker.view import Backlog, BreakerView, ErrorSeen
 from shared.ingestion.errors import BreakerChanged, HubUnavailable, StoreUnavailable
-from shared.ingestion.events.ports import HubReader, IngestionStore
+from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Stream
 from shared.ingestion.ownership.ports import HubPartitions
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSeen:
+    """The last error that an instance counted in a while, and how many there were."""
+
+    since: datetime
+    instance: str
+    failures: int
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Events of a partition that are still to be accounted for; None where that is not known."""
+
+    partition_id: str
+    events: int | None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerView:
+    """A breaker as people see it."""
+
+    name: str
+    breaker: Breaker
+    read_at: datetime
+    errors: tuple[ErrorSeen, ...]
+    backlog: tuple[Backlog, ...]
+
 
 RACES_MAX = 10
 AT_ONCE_MAX = 8
@@ -43,7 +73,7 @@ class BreakerController:
 
     name: str
     breakers: BreakerStore
-    store: IngestionStore
+    store: CheckpointReader
     hub: Hub
     switch: ConsumptionSwitch
     stream_of: Callable[[str], Stream]

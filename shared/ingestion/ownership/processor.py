@@ -1,14 +1,102 @@
-"""A processor: balance, and read exactly the partitions that are mine, each under its epoch."""
+"""A processor: balance, and read exactly the partitions that are mine, each under its epoch.
+
+One cycle: 1. Read the hub's partitions and the owners' rows. 2. Let ``plan`` decide. 3. Renew, and
+claim at most one. What was not confirmed by the store is not mine: a claim that fails is no claim.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Protocol
+import asyncio
+import os
+import random
+import socket
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Protocol
 
-from shared.ingestion.errors import HubUnavailable, StoreUnavailable
-from shared.ingestion.ownership.balance import Balancer, Share
-from shared.ingestion.ownership.balancing import Ownership
+from shared.ingestion.errors import ClaimLost, HubUnavailable, IngestionError, StoreUnavailable
+from shared.ingestion.ownership.balancing import (
+    BalancingTimes,
+    Choice,
+    Ownership,
+    OwnershipClaim,
+    OwnershipView,
+    plan,
+    release,
+    rendezvous,
+)
+from shared.ingestion.ownership.ports import HubPartitions, OwnershipStore
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The partitions that are mine, as the store confirmed them, and why they are so many.
+
+    ``read_at`` is the store's clock; ``claimed`` tells that one of them is new.
+    """
+
+    mine: Mapping[str, Ownership]
+    read_at: datetime
+    claimed: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Balancer:
+    """One processor's part in the balancing.
+
+    ``me`` must be a name of its own for each process: two of one name would share an epoch.
+    ``epoch_of`` tells under which epoch a partition was committed last; a claim goes above it,
+    also where the ownership rows were lost.
+    """
+
+    me: str
+    store: OwnershipStore
+    hub: HubPartitions
+    epoch_of: Callable[[str], Awaitable[int]]
+    times: BalancingTimes = field(default_factory=BalancingTimes)
+    choose: Choice = rendezvous
+
+    async def cycle(self) -> Share:
+        """Renew and claim. Raises StoreUnavailable and HubUnavailable where nothing is known."""
+        ids = await self.hub.partition_ids()
+        seen = await self.store.owners()
+        found = plan(OwnershipView(ids, seen.rows), self.me, seen.read_at, self.times, self.choose)
+        mine = {row.partition_id: row for row in found.keep}
+        for renewal in found.renewals:
+            await self._renew(renewal, mine)
+        claimed = found.claim is not None and await self._claim(found.claim, mine)
+        return Share(mine, seen.read_at, claimed, found.reason)
+
+    async def give_up(self, leases: Iterable[Ownership]) -> None:
+        """Free partitions at once. Where that fails they expire."""
+        for row in leases:
+            try:
+                await self.store.write(release(row))
+            except (ClaimLost, StoreUnavailable):
+                continue
+
+    async def _renew(self, renewal: OwnershipClaim, mine: dict[str, Ownership]) -> None:
+        """A renewal whose reply is lost leaves the partition mine for as long as it was."""
+        try:
+            mine[renewal.partition_id] = await self.store.write(renewal)
+        except ClaimLost:
+            del mine[renewal.partition_id]
+        except StoreUnavailable:
+            return
+
+    async def _claim(self, claim: OwnershipClaim, mine: dict[str, Ownership]) -> bool:
+        """Should a claim whose reply is lost stand, the next cycle finds it among mine."""
+        try:
+            committed = await self.epoch_of(claim.partition_id)
+            above = replace(claim, epoch=max(claim.epoch, committed + 1))
+            mine[claim.partition_id] = await self.store.write(above)
+        except (ClaimLost, StoreUnavailable):
+            return False
+        return True
 
 
 class PartitionReading(Protocol):
@@ -107,3 +195,70 @@ class Processor:
 def _same(lease: Ownership, share: Share, partition_id: str) -> bool:
     now = share.mine.get(partition_id)
     return now is not None and now.epoch == lease.epoch
+
+
+ENDING_SECONDS_MAX = 20
+"""What does not end in time is left behind: the epoch keeps it from doing harm."""
+CLAIMING_SECONDS = 1.0
+"""Between two cycles while there is still something to claim: one a cycle, but soon."""
+
+
+def processor_name() -> str:
+    """A name of its own for each processor, by which people find where it runs."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+class BackgroundReading:
+    """See Reading: a task of the event loop."""
+
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.create_task(work)
+
+    @property
+    def error(self) -> BaseException | None:
+        if not self._task.done():
+            return None
+        error = None if self._task.cancelled() else self._task.exception()
+        return error or IngestionError("reading ended without an error")
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
+    async def ended(self) -> None:
+        await asyncio.wait([self._task], timeout=ENDING_SECONDS_MAX)
+
+
+def about_one() -> float:
+    """Never the same, so that processors do not go in step."""
+    return random.uniform(0.8, 1.2)  # noqa: S311 - not for secrets
+
+
+async def serve(
+    processor: Processor,
+    stopping: asyncio.Event,
+    cycle_seconds: float,
+    jitter: Callable[[], float] = about_one,
+) -> None:
+    """Cycle until ``stopping`` is set, then stop reading and give everything up."""
+    try:
+        while not stopping.is_set():
+            claimed = await processor.cycle()
+            seconds = min(CLAIMING_SECONDS, cycle_seconds) if claimed else cycle_seconds
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), seconds * jitter())
+    finally:
+        await processor.stop()
+
+
+async def repeat(
+    work: Callable[[], Awaitable[None]],
+    stopping: asyncio.Event,
+    seconds: float,
+    jitter: Callable[[], float] = about_one,
+) -> None:
+    """Do some work now and then until ``stopping`` is set, the first time after one wait."""
+    while not stopping.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), seconds * jitter())
+            return
+        await work()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shared.ingestion.errors import Fenced, HubSilent
-from shared.ingestion.events.ports import HubReader, IngestionStore
+from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.events.survey import check_same_hub
 from shared.ingestion.lanes import Pause
 from shared.ingestion.model import Event, Stream
@@ -22,7 +22,7 @@ class PartitionReader:
     """What reading needs, whatever the partition. ``told`` hears of each failure."""
 
     stream_of: Callable[[str], Stream]
-    store: IngestionStore
+    store: CheckpointReader
     receiver: PartitionReceiver
     hub: HubReader
     process: Process
@@ -58,3 +58,22 @@ class PartitionReader:
                 self.told(lease, error)
                 failures += 1
                 await self.pause(failures)
+
+
+REPEAT_SECONDS = 30.0
+"""A failure that lasts is told so often, so that the log never falls silent about it."""
+
+
+@dataclass(slots=True)
+class RepeatedFailures:
+    """Remembers, for each thing that can fail, what was told of it last and when."""
+
+    _told: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def worth_telling(self, what: str, text: str, now: float) -> bool:
+        """``now`` counts seconds and never goes back."""
+        before = self._told.get(what)
+        if before is not None and before[0] == text and now - before[1] < REPEAT_SECONDS:
+            return False
+        self._told[what] = text, now
+        return True
