@@ -13,7 +13,7 @@ from shared.autoscaling.flows.poison import PoisonMessage
 from shared.datasets import arrivals, processing
 from shared.datasets import flows as messaging
 from shared.ingestion.events import ingest
-from shared.ingestion.events.delivery import delivered
+from shared.ingestion.events.trigger_batch import parse_batch
 from shared.nightly.flows import night
 from shared.settings.ingestion import EVENT_HUB
 from shared.web import breaker_http, dead_letters_http
@@ -198,7 +198,7 @@ async def override(req: func.HttpRequest) -> func.HttpResponse:
 @invocation
 async def metric_ingest(events: List[func.EventHubEvent]) -> None:
     """Account for a batch. A failure holds the partition: without the retries it would be lost."""
-    batch = delivered([event.get_body() for event in events], events[0].metadata)
+    batch = parse_batch([event.get_body() for event in events], events[0].metadata)
     await ingest.run(batch.events, wiring_ingestion.pipeline(batch.partition_id))
 
 
@@ -279,7 +279,7 @@ async def trend_runs(timer: func.TimerRequest) -> None:
 async def dead_letters(req: func.HttpRequest) -> func.HttpResponse:
     """The events that failed, for who has a key of the app."""
     return _response(
-        await dead_letters_http.listing(_request(req), wiring_ingestion.dead_letter_service())
+        await dead_letters_http.list_letters(_request(req), wiring_ingestion.dead_letter_service())
     )
 
 
@@ -312,7 +312,7 @@ async def dead_letter_redrive(req: func.HttpRequest) -> func.HttpResponse:
 async def dead_letters_purge(req: func.HttpRequest) -> func.HttpResponse:
     """Give up for good what failed long ago."""
     return _response(
-        await dead_letters_http.purging(_request(req), wiring_ingestion.dead_letter_service())
+        await dead_letters_http.purge_older(_request(req), wiring_ingestion.dead_letter_service())
     )
 
 

@@ -13,8 +13,8 @@ from shared.cli import words
 from shared.cli.command_line import Misused
 from shared.ingestion.dead_letters.find import DeadLetterQuery, chunks, find, older_than, read
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
-from shared.ingestion.dead_letters.redrive import Done, purge, send_away
-from shared.ingestion.errors import NotThere
+from shared.ingestion.dead_letters.redrive import DeadLetterResult, forward, purge
+from shared.ingestion.errors import NotFound
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
 from shared.wiring import ingestion as wiring_ingestion
@@ -60,7 +60,7 @@ def _add_redrive(actions: Any) -> None:
 
 async def _list(options: argparse.Namespace) -> Any:
     found = await find(store(), await _wanted(options), options.limit, options.after)
-    return view.listed(found, options.limit)
+    return view.letters_page(found, options.limit)
 
 
 async def _show(options: argparse.Namespace) -> Any:
@@ -68,7 +68,7 @@ async def _show(options: argparse.Namespace) -> Any:
     if options.raw:
         sys.stdout.buffer.write(event.body)
         return None
-    return view.whole(stored, event)
+    return view.letter_with_body(stored, event)
 
 
 async def _redrive(options: argparse.Namespace) -> Any:
@@ -79,12 +79,12 @@ async def _redrive(options: argparse.Namespace) -> Any:
     hub = wiring_ingestion.hub()
     sender = wiring_ingestion.dead_letter_queue(options.connection, options.to_queue)
     try:
-        return await _each(options, lambda some: send_away(store(), hub, sender, some))
+        return await _each(options, lambda some: forward(store(), hub, sender, some))
     finally:
         await sender.close()
 
 
-async def _into_the_pipeline(letters: Sequence[StoredDeadLetter]) -> Done:
+async def _into_the_pipeline(letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
     outcome = await wiring_ingestion.redriver().run(letters)
     await wiring_ingestion.send_redriven(outcome.done)
     return outcome
@@ -96,20 +96,21 @@ async def _purge(options: argparse.Namespace) -> Any:
     return await _each(options, lambda some: purge(store(), some))
 
 
-async def _only_count(letters: Sequence[StoredDeadLetter]) -> Done:
-    return Done(done=list(letters))
+async def _only_count(letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
+    return DeadLetterResult(done=list(letters))
 
 
 async def _each(
-    options: argparse.Namespace, act: Callable[[Sequence[StoredDeadLetter]], Awaitable[Done]]
+    options: argparse.Namespace,
+    act: Callable[[Sequence[StoredDeadLetter]], Awaitable[DeadLetterResult]],
 ) -> Any:
     """Take up all that is wanted, a hundred at a time."""
-    outcome = Done()
+    outcome = DeadLetterResult()
     async for some in chunks(store(), await _wanted(options), AT_ONCE):
         outcome.add(await act(some))
     if options.sequence is not None and not (outcome.done or outcome.failed or outcome.gone):
-        raise NotThere("no dead letter of this number")
-    return view.done(outcome)
+        raise NotFound("no dead letter of this number")
+    return view.result(outcome)
 
 
 async def _wanted(options: argparse.Namespace) -> DeadLetterQuery:

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 from shared.ingestion.dead_letters.find import DeadLetterQuery, find, older_than, read
 from shared.ingestion.dead_letters.ports import DeadLetterStore, StoredDeadLetter
-from shared.ingestion.dead_letters.redrive import Done, Redriver, purge
+from shared.ingestion.dead_letters.redrive import DeadLetterResult, Redriver, purge
 from shared.ingestion.errors import (
     DependencyDown,
     HubUnavailable,
     IngestionError,
-    NotThere,
+    NotFound,
     StoreUnavailable,
 )
 from shared.ingestion.events.ports import CheckpointReader, HubReader
@@ -44,14 +44,14 @@ class DeadLetterService:
     sent: Callable[[Sequence[StoredDeadLetter]], Awaitable[None]]
 
 
-async def listing(asked: Request, dead_letter_service: DeadLetterService) -> Reply:
+async def list_letters(asked: Request, dead_letter_service: DeadLetterService) -> Reply:
     """So many of them; ``?partition=&kind=&limit=&after=``."""
 
     async def answer() -> Any:
         limit = _number(asked.query.get("limit", "100"), "limit", LIST_MAX)
         after = asked.query.get("after")
         start = _number(after, "after") if after else None
-        return view.listed(
+        return view.letters_page(
             await find(dead_letter_service.store, _wanted(asked), limit, start), limit
         )
 
@@ -62,7 +62,7 @@ async def show(asked: Request, dead_letter_service: DeadLetterService) -> Reply:
     """One, with its error and body."""
 
     async def answer() -> Any:
-        return view.whole(
+        return view.letter_with_body(
             *await read(dead_letter_service.store, dead_letter_service.hub, _one(asked))
         )
 
@@ -75,22 +75,22 @@ async def redrive(asked: Request, dead_letter_service: DeadLetterService) -> Rep
     async def answer() -> Any:
         letters = await find(dead_letter_service.store, _one(asked), TAKEN_UP_MAX)
         if not letters:
-            raise NotThere("no dead letter of this number")
+            raise NotFound("no dead letter of this number")
         outcome = await dead_letter_service.redriver.run(letters)
         await dead_letter_service.sent(outcome.done)
-        return view.done(outcome)
+        return view.result(outcome)
 
     return await _answered(answer)
 
 
-async def purging(asked: Request, dead_letter_service: DeadLetterService) -> Reply:
+async def purge_older(asked: Request, dead_letter_service: DeadLetterService) -> Reply:
     """Give up what failed so many days ago: ``{"older_than_days": 30}``, a hundred at a time."""
 
     async def answer() -> Any:
         days = _days(asked)
         letters = await _older(dead_letter_service.store, _wanted(asked), timedelta(days=days))
-        outcome = await purge(dead_letter_service.store, letters) if letters else Done()
-        return {**view.done(outcome), "more": len(letters) == TAKEN_UP_MAX}
+        outcome = await purge(dead_letter_service.store, letters) if letters else DeadLetterResult()
+        return {**view.result(outcome), "more": len(letters) == TAKEN_UP_MAX}
 
     return await _answered(answer)
 
@@ -110,7 +110,7 @@ async def _answered(answer: Callable[[], Awaitable[Any]]) -> Reply:
         return shown(await answer())
     except Refused as error:
         return refused(error)
-    except NotThere as error:
+    except NotFound as error:
         return shown({"error": str(error)}, 404)
     except (StoreUnavailable, HubUnavailable, DependencyDown) as error:
         return shown({"error": f"{type(error).__name__}: {error}"}, 503)

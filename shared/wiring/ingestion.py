@@ -15,17 +15,17 @@ from shared.autoscaling.policy import Resource
 from shared.ingestion.breaker.breaker import BreakerTimes
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
+from shared.ingestion.concurrency import heartbeat_every, task_runner
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.decoding import MetricHandler
-from shared.ingestion.decoding.readings import Interests, WantedMetric
+from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMetric
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.tail import TailWatch
-from shared.ingestion.lanes import every, side_by_side
 from shared.ingestion.model import Stream
 from shared.ingestion.operating.breaker import BreakerController
 from shared.settings.connections import EventHubConnection
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from shared.adapters.queues.outbox_sender import StorageQueueSender
     from shared.adapters.service_bus.dead_letter_queue import ServiceBusDeadLetters
     from shared.ingestion.breaker.ports import Announcer
+    from shared.ingestion.concurrency import Retrying
     from shared.ingestion.dead_letters.ports import StoredDeadLetter
     from shared.ingestion.events.ports import Handler, IngestionStore
-    from shared.ingestion.lanes import Retrying
 
 QUEUE = "metrics"
 LANES_MAX = 16
@@ -86,7 +86,7 @@ def handler(of: Stream) -> Handler:
     return MetricHandler(of, interests(), settings().event_bytes_max)
 
 
-def interests() -> Interests:
+def interests() -> MetricSubscriptions:
     """What the rules ask of the hub."""
     return interests_of(wiring.resources().values())
 
@@ -99,11 +99,13 @@ def pipeline_of(of: Stream, writer: Writer, handle: Handler) -> PartitionPipelin
         hub=hub(),
         handle=redacting_call(handle),  # a user may have written it
         retry=retry(),
-        together=side_by_side(LANES_MAX),
+        run_tasks=task_runner(LANES_MAX),
         new_txid=partial(token_hex, 16),
         outages=wiring_checks.outages(wiring.settings()),
     )
-    return PartitionPipeline(consumer, guard(), sender(), time.monotonic, every(BEAT_SECONDS))
+    return PartitionPipeline(
+        consumer, guard(), sender(), time.monotonic, heartbeat_every(BEAT_SECONDS)
+    )
 
 
 def _measured(found: IngestionStore) -> IngestionStore:
@@ -114,19 +116,21 @@ def _measured(found: IngestionStore) -> IngestionStore:
     return MeasuredIngestion(found)
 
 
-def interests_of(resources: Iterable[Resource]) -> Interests:
+def interests_of(resources: Iterable[Resource]) -> MetricSubscriptions:
     """What scaling_rules.py asks events for."""
     pushed: set[tuple[str, str]] = set()
-    monitored: dict[tuple[str, str], tuple[WantedMetric, ...]] = {}
+    monitored: dict[tuple[str, str], tuple[SubscribedMetric, ...]] = {}
     for resource in resources:
         for name, source in resource.metrics.items():
             if isinstance(source, HubMetric):
                 pushed.add((resource.name, name))
             elif isinstance(source, AzureMonitorMetric):
                 at = key(source.resource_id, source.metric)
-                wanted = WantedMetric(resource.name, name, source.aggregation, source.time_grain)
+                wanted = SubscribedMetric(
+                    resource.name, name, source.aggregation, source.time_grain
+                )
                 monitored[at] = (*monitored.get(at, ()), wanted)
-    return Interests(frozenset(pushed), monitored)
+    return MetricSubscriptions(frozenset(pushed), monitored)
 
 
 @cache
@@ -182,7 +186,7 @@ async def send_redriven(letters: Sequence[StoredDeadLetter]) -> None:
     """Send what dead letters that were put in again led to: whoever did that is the one to."""
     for of in {stored.stream for stored in letters}:
         numbers = [stored.letter.sequence for stored in letters if stored.stream == of]
-        leases = outbox.Leases(dict.fromkeys(numbers, 0))
+        leases = outbox.OutboxLeases(dict.fromkeys(numbers, 0))
         await outbox.drain(of, state.store(), sender(), leases)
 
 
@@ -195,7 +199,7 @@ def dead_letter_queue(name: str, queue: str) -> ServiceBusDeadLetters:
 
 @cache
 def tail_watch() -> TailWatch:
-    return TailWatch(side_by_side(TAILS_AT_ONCE))
+    return TailWatch(task_runner(TAILS_AT_ONCE))
 
 
 @cache

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 
 from shared.autoscaling.flows import notify as news
-from shared.ingestion.breaker.announcement import closing
+from shared.ingestion.breaker.announcement import closing_news
 from shared.ingestion.operating import notices as failed_events
 from shared.nightly.alarms import alarms
 from shared.notifications import flow
@@ -42,7 +42,7 @@ async def _resources(since: datetime, now: datetime) -> Observed:
 
 
 async def _breaker(_since: datetime, _now: datetime) -> Observed:
-    told = closing(state.BREAKER, (await state.breaker_store().load()).breaker)
+    told = closing_news(state.BREAKER, (await state.breaker_store().load()).breaker)
     return Observed([told] if told else [])
 
 

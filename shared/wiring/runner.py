@@ -15,14 +15,14 @@ from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.model import Event
-from shared.ingestion.ownership.balancing import BalancingTimes, Ownership
+from shared.ingestion.ownership.load_balancing import BalancingTimes, Ownership
 from shared.ingestion.ownership.processor import (
-    BackgroundReading,
+    BackgroundTask,
     Balancer,
     Processor,
     processor_name,
-    repeat,
-    serve,
+    run_periodically,
+    run_processor,
 )
 from shared.ingestion.ownership.read_partition import PartitionReader, RepeatedFailures
 from shared.wiring import ingestion as wiring_ingestion
@@ -57,7 +57,7 @@ class Runner:
             Balancer(
                 self.name,
                 state.owners(),
-                KnownPartitions(wiring_ingestion.hub(), times.patience_seconds),
+                KnownPartitions(wiring_ingestion.hub(), times.hub_timeout_seconds),
                 committed_epoch,
                 times,
             ),
@@ -72,9 +72,11 @@ class Runner:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until ``stopping`` is set; then everything is given up."""
-        watching = asyncio.create_task(repeat(self._watch_tails, stopping, self._tail_seconds))
+        watching = asyncio.create_task(
+            run_periodically(self._watch_tails, stopping, self._tail_seconds)
+        )
         try:
-            await serve(self.processor, stopping, self._cycle_seconds)
+            await run_processor(self.processor, stopping, self._cycle_seconds)
         finally:
             watching.cancel()
             await asyncio.wait([watching])
@@ -89,9 +91,9 @@ class Runner:
         except Exception as error:  # each partition's has a line of its own
             log.warning("[tails_failed] %s: %s", type(error).__name__, error)
 
-    def _start(self, reader: PartitionReader, lease: Ownership) -> BackgroundReading:
+    def _start(self, reader: PartitionReader, lease: Ownership) -> BackgroundTask:
         log.info("[partition_taken] %s under epoch %s", lease.partition_id, lease.epoch)
-        return BackgroundReading(reader.read(lease))
+        return BackgroundTask(reader.read(lease))
 
     async def _process(self, events: Sequence[Event], lease: Ownership) -> None:
         line = self._line(lease)
@@ -112,7 +114,7 @@ class Runner:
 
     def _failed(self, lease: Ownership, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
-        if self._failures.worth_telling(lease.partition_id, text, time.monotonic()):
+        if self._failures.should_log(lease.partition_id, text, time.monotonic()):
             level = logging.ERROR if isinstance(error, StreamRecreated) else logging.WARNING
             log.log(level, "[partition_held] %s: %s", _where(lease), text)
 
@@ -122,7 +124,7 @@ class Runner:
 
     def _balancing_failed(self, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
-        if self._failures.worth_telling("balancing", text, time.monotonic()):
+        if self._failures.should_log("balancing", text, time.monotonic()):
             log.warning("[balancing_failed] %s", text)
 
     def _told(self, reason: str) -> None:

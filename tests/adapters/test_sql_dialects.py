@@ -33,7 +33,7 @@ from shared.adapters.sql.schema import UtcTime, effects, metadata, outbox
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.errors import StoreUnavailable
-from shared.ingestion.ownership.balancing import OwnershipClaim
+from shared.ingestion.ownership.load_balancing import OwnershipClaim
 from tests.contract.ingestion import commit, effect, gap, letter, new_stream
 
 MODULES = (

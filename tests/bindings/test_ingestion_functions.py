@@ -30,7 +30,7 @@ from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_metric, encode_metric
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 from shared.notifications.news import News
@@ -154,7 +154,7 @@ class App:
 class Breakers(MemoryBreakerStore):
     loads = 0
 
-    async def load(self) -> SeenBreaker:
+    async def load(self) -> BreakerSnapshot:
         self.loads += 1
         return await super().load()
 

@@ -23,7 +23,7 @@ from shared import settings
 from shared.cli.command_line import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.ingestion.decoding.decoding import decode
-from shared.ingestion.decoding.readings import Interests
+from shared.ingestion.decoding.readings import MetricSubscriptions
 from shared.ingestion.events import process_batch
 from shared.ingestion.events.survey import Span
 from shared.wiring import autoscaling as wiring
@@ -71,7 +71,7 @@ class Rig:
 async def rig(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(wiring_ingestion, "interests_of", lambda _resources: Interests())
+    monkeypatch.setattr(wiring_ingestion, "interests_of", lambda _resources: MetricSubscriptions())
     kept = dict(os.environ)
     with Azurite() as azurite:
         async with AmqpStandIn() as stand_in:
@@ -111,7 +111,7 @@ async def fail_all(stand_in: AmqpStandIn) -> None:
 
 def mend(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody declares the metric."""
-    wanted = Interests(frozenset({("shop", "load")}))
+    wanted = MetricSubscriptions(frozenset({("shop", "load")}))
     monkeypatch.setattr(wiring_ingestion, "interests_of", lambda _resources: wanted)
 
 
@@ -226,5 +226,5 @@ async def test_one_value_is_sent_as_an_event_that_the_app_understands(
     last = (await reader.state(stream)).last_enqueued
     (event,) = (await reader.read_back(stream, Span(last, last))).events
     assert event.body.decode() == json.loads(said.out)["event"]
-    (reading,) = decode(event.body, Interests(frozenset({("shop", "load")}))).readings
+    (reading,) = decode(event.body, MetricSubscriptions(frozenset({("shop", "load")}))).readings
     assert (reading.value, reading.time) == (42.5, datetime(2026, 3, 1, 12, tzinfo=UTC))

@@ -18,7 +18,7 @@ from shared.adapters.sql.schema import effects
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.events.ports import Handler
 from shared.ingestion.model import Effect, Event, Stream
-from shared.ingestion.ownership.processor import serve
+from shared.ingestion.ownership.processor import run_processor
 from shared.wiring import autoscaling as wiring
 from shared.wiring import checks as wiring_checks
 from shared.wiring import ingestion_state as state
@@ -52,7 +52,7 @@ class Fleet:
 
     def start(self) -> Runner:
         runner, stopping = Runner(), asyncio.Event()
-        task = asyncio.create_task(serve(runner.processor, stopping, 0.2))
+        task = asyncio.create_task(run_processor(runner.processor, stopping, 0.2))
         self.running.append((runner, stopping, task))
         return runner
 

@@ -19,11 +19,11 @@ from local.amqp_broker import AmqpStandIn
 from local.amqp_broker.model.properties import HubProperties
 from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.adapters.sql.schema import effects
+from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.events import tail
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.tail import TailWatch
-from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Event
 from shared.wiring import autoscaling as wiring
 from shared.wiring import checks as wiring_checks
@@ -146,12 +146,12 @@ class FailsAtFirst(TailWatch):
     failed = False
 
     async def run(
-        self, partition_ids: Sequence[str], line_of: Callable[[str], PartitionPipeline]
+        self, partition_ids: Sequence[str], pipeline_of: Callable[[str], PartitionPipeline]
     ) -> None:
         if not self.failed:
             self.failed = True
             raise ExceptionGroup("tails", [HubUnavailable("no answer")])
-        await super().run(partition_ids, line_of)
+        await super().run(partition_ids, pipeline_of)
 
 
 async def test_the_tail_watch_goes_on_after_a_failure(
@@ -160,7 +160,7 @@ async def test_the_tail_watch_goes_on_after_a_failure(
     async with running():
         await send(stand_in, "first")
         await taken_in("first")
-    watch = FailsAtFirst(side_by_side(1))
+    watch = FailsAtFirst(task_runner(1))
     monkeypatch.setattr(wiring_ingestion, "tail_watch", cache(lambda: watch))
     monkeypatch.setattr(wiring_runner, "EventHubReceiver", DeafReceiver)
     async with running(tail_seconds=0.5):

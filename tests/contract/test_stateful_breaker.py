@@ -14,7 +14,7 @@ from hypothesis.stateful import initialize, rule
 from shared.adapters.memory.ingestion import MemoryBreakerStore
 from shared.ingestion.breaker.breaker import LONG_AGO, Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.errors import BreakerChanged, StoreUnavailable
 from tests.builders import NOW
 from tests.contract.conftest import Backend
@@ -67,7 +67,7 @@ class BreakerMachine(Machine):
 
     def __init__(self, wire: Wire, backend: Callable[[AsyncExitStack], Backend]) -> None:
         self._backend = backend
-        self.seen: list[Both[SeenBreaker]] = []
+        self.seen: list[Both[BreakerSnapshot]] = []
         self.newest: datetime = LONG_AGO
         super().__init__(wire)
 
@@ -85,7 +85,7 @@ class BreakerMachine(Machine):
 
     @initialize()
     def begin(self) -> None:
-        self.seen.append(Both(*[SeenBreaker(Breaker(), NOW)] * 2))
+        self.seen.append(Both(*[BreakerSnapshot(Breaker(), NOW)] * 2))
         self.load(NO_FAULT)
 
     @rule(fault=faults())
@@ -123,16 +123,16 @@ class BreakerMachine(Machine):
     def _kept_since(self) -> datetime:
         return max(self.newest - TALLIES_KEPT, LONG_AGO)
 
-    def _recent(self, back: int) -> Both[SeenBreaker]:
+    def _recent(self, back: int) -> Both[BreakerSnapshot]:
         return self.seen[-1 - min(back, len(self.seen) - 1)]
 
-    def _keep(self, answer: Both[SeenBreaker] | None) -> None:
+    def _keep(self, answer: Both[BreakerSnapshot] | None) -> None:
         if answer is not None:
             assert self.is_now(answer.real.read_at)
             self.seen.append(answer)
 
 
-def _breaker(seen: SeenBreaker) -> Breaker:
+def _breaker(seen: BreakerSnapshot) -> Breaker:
     return seen.breaker
 
 
@@ -141,7 +141,7 @@ def _sorted(found: Sequence[Tally]) -> list[Tally]:
     return sorted(found, key=lambda tally: (tally.bucket_start, tally.instance))
 
 
-def _replacing(seen: Both[SeenBreaker], breaker: Breaker) -> Call:
+def _replacing(seen: Both[BreakerSnapshot], breaker: Breaker) -> Call:
     return lambda side: side.breaker.replace(seen.of(side), breaker)
 
 

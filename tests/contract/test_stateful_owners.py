@@ -12,8 +12,8 @@ from hypothesis.stateful import rule
 
 from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost, StoreUnavailable
-from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import SeenOwners
+from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
+from shared.ingestion.ownership.ports import OwnershipSnapshot
 from tests.contract.conftest import Backend
 from tests.contract.stateful import (
     REAL_BACKENDS,
@@ -116,7 +116,7 @@ def _plain_rows(rows: tuple[Ownership, ...]) -> list[tuple[str, str, int]]:
     return sorted(map(_plain, rows))
 
 
-def _by_partition(seen: SeenOwners) -> dict[str, Ownership]:
+def _by_partition(seen: OwnershipSnapshot) -> dict[str, Ownership]:
     return {row.partition_id: row for row in seen.rows}
 
 

@@ -23,7 +23,7 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events.accounting import CommitLimits
-from shared.ingestion.events.ports import Saved, StoredMessage
+from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -160,7 +160,7 @@ class Streams(Machine):
         """Whoever knows that a stream is new need not load it."""
         for partition in PARTITIONS:
             at = self.stream(partition)
-            self.keep({(at, "saved"): Both(*[Saved(None, NOW)] * 2)})
+            self.keep({(at, "saved"): Both(*[StoredCheckpoint(None, NOW)] * 2)})
 
     @rule(partition=partitions, made=outcomes(2), epochs=st.sampled_from([0, 0, 1, 2**33]))
     def commit(self, partition: str, made: Made, epochs: int) -> None:
@@ -344,7 +344,7 @@ class Streams(Machine):
 
     # --- what the rules are made of ---
 
-    def _saved(self, partition: str, back: int = 0) -> Both[Saved]:
+    def _saved(self, partition: str, back: int = 0) -> Both[StoredCheckpoint]:
         known = self.handles[self.stream(partition), "saved"]
         return known[-1 - min(back, len(known) - 1)]
 
@@ -364,14 +364,14 @@ class Streams(Machine):
         end = self._end(self.stream(partition)) or 0
         return None if numbers is None else max(min(end - numbers, 2**63 - 1), -1)
 
-    def _commit(self, saved: Both[Saved], made: Made, epochs: int, fault: Fault) -> None:
+    def _commit(self, saved: Both[StoredCheckpoint], made: Made, epochs: int, fault: Fault) -> None:
         commit = self._planned(saved, made, epochs)
         answer = self.step(_committing(self.at, saved, commit), _checkpoint, fault)
         if answer is not None:
             assert self.is_now(answer.real.read_at)
             self.keep({(self.at, "saved"): answer})
 
-    def _planned(self, saved: Both[Saved], made: Made, epochs: int) -> Commit:
+    def _planned(self, saved: Both[StoredCheckpoint], made: Made, epochs: int) -> Commit:
         previous = saved.twin.checkpoint
         number = 0 if previous is None else previous.sequence + 1
         start, epoch = (0, 1) if previous is None else (previous.start, previous.epoch)
@@ -428,7 +428,7 @@ class Streams(Machine):
         return NOW + self.times * TIME_STEP
 
 
-def _checkpoint(saved: Saved) -> Checkpoint | None:
+def _checkpoint(saved: StoredCheckpoint) -> Checkpoint | None:
     return saved.checkpoint
 
 
@@ -444,7 +444,7 @@ def _letters(found: Sequence[StoredDeadLetter]) -> list[DeadLetter]:
     return [stored.letter for stored in found]
 
 
-def _committing(stream: Stream, saved: Both[Saved], commit: Commit) -> Call:
+def _committing(stream: Stream, saved: Both[StoredCheckpoint], commit: Commit) -> Call:
     return lambda side: side.streams.commit(stream, saved.of(side), commit)
 
 

@@ -29,7 +29,7 @@ from shared.ingestion.dead_letters import find as finding
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import notices as news
-from shared.ingestion.ownership.balancing import OwnershipClaim
+from shared.ingestion.ownership.load_balancing import OwnershipClaim
 from shared.nightly.model import Demand
 from shared.notifications import flow
 from shared.notifications.news import News

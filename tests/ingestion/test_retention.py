@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.events import retention
-from shared.ingestion.events.retention import MARKS_KEPT, EffectRetention, Tidying, tidy
+from shared.ingestion.events.retention import MARKS_KEPT, Cleanup, EffectRetention, plan_cleanup
 from shared.ingestion.model import Checkpoint, Commit, Effect, Mark, Stream
 from tests.builders import NOW
 
@@ -26,20 +26,20 @@ def ago(days: float, sequence: int) -> Mark:
 @pytest.mark.parametrize(
     ("marks", "expected"),
     [
-        ([], Tidying(Mark(NOW, 50))),
-        ([ago(0.9, 40)], Tidying()),
-        ([ago(1, 40)], Tidying(Mark(NOW, 50))),
-        ([ago(9.9, 10), ago(0.5, 40)], Tidying()),
-        ([ago(10, 10), ago(0.5, 40)], Tidying(None, 10, (ago(10, 10),))),
+        ([], Cleanup(Mark(NOW, 50))),
+        ([ago(0.9, 40)], Cleanup()),
+        ([ago(1, 40)], Cleanup(Mark(NOW, 50))),
+        ([ago(9.9, 10), ago(0.5, 40)], Cleanup()),
+        ([ago(10, 10), ago(0.5, 40)], Cleanup(None, 10, (ago(10, 10),))),
         (
             [ago(12, 5), ago(11, 10), ago(9, 20), ago(0, 49)],
-            Tidying(None, 10, (ago(12, 5), ago(11, 10))),
+            Cleanup(None, 10, (ago(12, 5), ago(11, 10))),
         ),
-        ([ago(11, 70), ago(0, 80)], Tidying(None, 50, (ago(11, 70),))),
+        ([ago(11, 70), ago(0, 80)], Cleanup(None, 50, (ago(11, 70),))),
     ],
 )
-def test_old_marks_say_how_far_effects_go(marks: list[Mark], expected: Tidying) -> None:
-    assert tidy(marks, 50, NOW, KEEP) == expected
+def test_old_marks_say_how_far_effects_go(marks: list[Mark], expected: Cleanup) -> None:
+    assert plan_cleanup(marks, 50, NOW, KEEP) == expected
 
 
 @given(st.lists(st.floats(0.01, 3), min_size=1, max_size=60), st.integers(1, 30))
@@ -52,7 +52,7 @@ def test_nothing_goes_too_early_and_nothing_stays_for_ever(
     for sequence, days in enumerate(pauses):
         now += timedelta(days=days)
         accounted[sequence] = now
-        what = tidy(marks, sequence, now, keep)
+        what = plan_cleanup(marks, sequence, now, keep)
         marks = [mark for mark in marks if mark not in what.over]
         marks += [what.mark] if what.mark else []
         if what.purge_to is not None:

@@ -24,7 +24,8 @@ from shared.adapters.memory.ingestion import (
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes
 from shared.ingestion.breaker.failure_window import Tally, TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import BreakerSnapshot
+from shared.ingestion.concurrency import Heartbeat
 from shared.ingestion.errors import (
     AnnouncementFailed,
     BadEvent,
@@ -39,12 +40,11 @@ from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import CommitLimits, Writer
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.outbox import LEASE
-from shared.ingestion.events.ports import Handler, ReadBack, Saved, StoredMessage
+from shared.ingestion.events.ports import Handler, ReadBack, StoredCheckpoint, StoredMessage
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.survey import Span
 from shared.ingestion.events.tail import TailWatch
-from shared.ingestion.lanes import Beat
 from shared.ingestion.model import (
     Commit,
     Effect,
@@ -113,13 +113,17 @@ class Store(MemoryIngestionStore):
         self.written_at: dict[tuple[Stream, int], datetime] = {}
         self.removed: dict[Stream, set[int]] = defaultdict(set)
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         return await unreliable(super().load(stream), StoreUnavailable)
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         return await unreliable(self._commit(stream, saved, commit), StoreUnavailable)
 
-    async def _commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def _commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         answer = await super().commit(stream, saved, commit)
         self.written_at.update({(stream, e.sequence): self._clock() for e in commit.effects})
         return answer
@@ -154,10 +158,10 @@ class Store(MemoryIngestionStore):
 
 
 class Breakers(MemoryBreakerStore):
-    async def load(self) -> SeenBreaker:
+    async def load(self) -> BreakerSnapshot:
         return await unreliable(super().load(), StoreUnavailable)
 
-    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
+    async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
         return await unreliable(super().replace(seen, breaker), StoreUnavailable)
 
     async def put_tally(self, tally: Tally) -> None:
@@ -295,7 +299,7 @@ class World:
             for name in names:
                 self.sending.pop(name, None)
 
-    async def beside(self, work: Awaitable[T], beat: Beat) -> T:
+    async def beside(self, work: Awaitable[T], beat: Heartbeat) -> T:
         """Beats go on until the work has ended, or died."""
         over, beating = False, False
 

@@ -152,13 +152,13 @@ class KnownPartitions:
     """
 
     hub: HubPartitions
-    patience_seconds: float
+    timeout_seconds: float
     known: tuple[str, ...] = ()
 
     async def partition_ids(self) -> tuple[str, ...]:
         """Raises HubUnavailable, but only as long as none is known."""
         try:
-            async with asyncio.timeout(self.patience_seconds if self.known else None):
+            async with asyncio.timeout(self.timeout_seconds if self.known else None):
                 self.known = await self.hub.partition_ids()
         except (HubUnavailable, TimeoutError):
             if not self.known:

@@ -10,11 +10,11 @@ from itertools import count
 
 from shared.ingestion.breaker.breaker import LONG_AGO, Breaker
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import AccountingBroken, BreakerChanged, ClaimLost, CommitRefused
 from shared.ingestion.events.accounting import CommitLimits, check_epoch, check_number, check_rows
-from shared.ingestion.events.ports import ReadBack, Saved, StoredMessage
+from shared.ingestion.events.ports import ReadBack, StoredCheckpoint, StoredMessage
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import (
     Checkpoint,
@@ -28,8 +28,8 @@ from shared.ingestion.model import (
     OutboxMessage,
     Stream,
 )
-from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import SeenOwners
+from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
+from shared.ingestion.ownership.ports import OwnershipSnapshot
 
 Clock = Callable[[], datetime]
 
@@ -88,18 +88,20 @@ class MemoryIngestionStore:
         self.limits = CommitLimits(rows_max)
         self.rows: dict[Stream, StreamRows] = defaultdict(StreamRows)
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         rows = self.rows[stream]
-        return Saved(rows.checkpoint, self._clock(), rows.version)
+        return StoredCheckpoint(rows.checkpoint, self._clock(), rows.version)
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         rows = self.rows[stream]
         check_epoch(saved.checkpoint, commit)
         check_rows(commit.rows, self.limits)
         if rows.version != saved.version:
             raise CommitRefused(f"{stream.key}: version {rows.version} stands")
         rows.insert(commit, self._clock())
-        return Saved(rows.checkpoint, self._clock(), rows.version)
+        return StoredCheckpoint(rows.checkpoint, self._clock(), rows.version)
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
         of, now = self.rows[stream], self._clock()
@@ -249,8 +251,8 @@ class MemoryOwnershipStore:
         self._rows: dict[str, Ownership] = {}
         self._versions = count(1)
 
-    async def owners(self) -> SeenOwners:
-        return SeenOwners(tuple(self._rows.values()), self._clock())
+    async def owners(self) -> OwnershipSnapshot:
+        return OwnershipSnapshot(tuple(self._rows.values()), self._clock())
 
     async def write(self, claim: OwnershipClaim) -> Ownership:
         standing = self._rows.get(claim.partition_id)
@@ -269,16 +271,16 @@ class MemoryBreakerStore:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen = SeenBreaker(Breaker(), clock())
+        self._seen = BreakerSnapshot(Breaker(), clock())
         self._tallies: dict[tuple[datetime, str], Tally] = {}
 
-    async def load(self) -> SeenBreaker:
-        return SeenBreaker(self._seen.breaker, self._clock(), self._seen.version)
+    async def load(self) -> BreakerSnapshot:
+        return BreakerSnapshot(self._seen.breaker, self._clock(), self._seen.version)
 
-    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
+    async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
         if seen.version != self._seen.version:
             raise BreakerChanged(f"version {self._seen.version} stands")
-        self._seen = SeenBreaker(breaker, self._clock(), (seen.version or 0) + 1)
+        self._seen = BreakerSnapshot(breaker, self._clock(), (seen.version or 0) + 1)
         return self._seen
 
     async def put_tally(self, tally: Tally) -> None:

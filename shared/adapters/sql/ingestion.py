@@ -46,7 +46,7 @@ from shared.adapters.sql.writing import (
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import CommitRefused
 from shared.ingestion.events.accounting import CommitLimits, check_epoch, check_number, check_rows
-from shared.ingestion.events.ports import Saved, StoredMessage
+from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -112,16 +112,18 @@ class SqlIngestionStore:
         self._sql = sql
         self._take_part = take_part
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         row = await self._sql.read(lambda c: c.execute(_LOAD, where_stream(stream)).one())
         if row.txid is None:
-            return Saved(None, row.now)
+            return StoredCheckpoint(None, row.now)
         checkpoint = Checkpoint(
             row.start, row.sequence, row.offset, row.enqueued_at, row.epoch, row.owner, row.txid
         )
-        return Saved(checkpoint, row.now, checkpoint)
+        return StoredCheckpoint(checkpoint, row.now, checkpoint)
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         check_epoch(saved.checkpoint, commit)
         check_rows(commit.rows, self.limits)
 
@@ -132,7 +134,7 @@ class SqlIngestionStore:
             return at
 
         at = await self._sql.write(work)
-        return Saved(commit.checkpoint, at, commit.checkpoint)
+        return StoredCheckpoint(commit.checkpoint, at, commit.checkpoint)
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
         order = (outbox.c.sequence, outbox.c.position)

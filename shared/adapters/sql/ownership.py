@@ -10,8 +10,8 @@ from sqlalchemy.exc import IntegrityError
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.schema import owners, server_now
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import SeenOwners
+from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
+from shared.ingestion.ownership.ports import OwnershipSnapshot
 from shared.values.redaction import redacting
 
 _INSERT = insert(owners).values(modified_at=server_now()).returning(owners.c.modified_at)
@@ -37,17 +37,17 @@ class SqlOwnershipStore:
         self._sql = sql
         self._group = {"namespace": namespace, "hub": hub, "consumer_group": consumer_group}
 
-    async def owners(self) -> SeenOwners:
+    async def owners(self) -> OwnershipSnapshot:
         query = select(owners, server_now().label("now")).filter_by(**self._group)
 
-        def work(connection: Connection) -> SeenOwners:
+        def work(connection: Connection) -> OwnershipSnapshot:
             rows = connection.execute(query).all()
             found = [
                 Ownership(row.partition_id, row.owner, row.epoch, row.modified_at, row.version)
                 for row in rows
             ]
             read_at = rows[0].now if rows else connection.execute(select(server_now())).scalar_one()
-            return SeenOwners(tuple(found), read_at)
+            return OwnershipSnapshot(tuple(found), read_at)
 
         return await self._sql.read(work)
 

@@ -40,7 +40,7 @@ from shared.adapters.tables.values import time_of
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import AccountingBroken, CommitRefused, RowUnreadable
 from shared.ingestion.events.accounting import CommitLimits, check_epoch, check_number, check_rows
-from shared.ingestion.events.ports import Saved, StoredMessage
+from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
 from shared.ingestion.model import Commit, Effect, Gap, Mark, Stream
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
@@ -61,14 +61,16 @@ class TableIngestionStore:
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         with store_errors(stream.key):
             row = await self._table.get(partition_key(stream), CHECKPOINT)
         if row is None:
-            return Saved(None, server_time())
-        return Saved(checkpoint_of(row), server_time(), row.metadata["etag"])
+            return StoredCheckpoint(None, server_time())
+        return StoredCheckpoint(checkpoint_of(row), server_time(), row.metadata["etag"])
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         check_epoch(saved.checkpoint, commit)
         check_rows(commit.rows, self.limits)
         row = checkpoint_row(stream, commit.checkpoint)
@@ -81,9 +83,11 @@ class TableIngestionStore:
                 answers = await self._table.submit(operations)
             except RowConflict as conflict:
                 raise await self._refusal(stream, saved, conflict) from conflict
-        return Saved(commit.checkpoint, server_time(), answers[0]["etag"])
+        return StoredCheckpoint(commit.checkpoint, server_time(), answers[0]["etag"])
 
-    async def _refusal(self, stream: Stream, saved: Saved, conflict: RowConflict) -> Exception:
+    async def _refusal(
+        self, stream: Stream, saved: StoredCheckpoint, conflict: RowConflict
+    ) -> Exception:
         """Whether it was the checkpoint, or another row that is there already."""
         standing = await self._table.get(partition_key(stream), CHECKPOINT)
         version = standing.metadata["etag"] if standing is not None else None

@@ -11,8 +11,8 @@ from shared.adapters.errors import store_errors
 from shared.adapters.tables.table import RowConflict, Table
 from shared.adapters.tables.values import Row, joined, key, number_of, time_of, whole
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import SeenOwners
+from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
+from shared.ingestion.ownership.ports import OwnershipSnapshot
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 
@@ -30,10 +30,10 @@ class TableOwnershipStore:
         self._table = Table(connection, TABLE_NAME)
         self._group = joined(namespace, hub, consumer_group)
 
-    async def owners(self) -> SeenOwners:
+    async def owners(self) -> OwnershipSnapshot:
         with store_errors(self._group):
             rows = await self._table.rows("PartitionKey eq @group", {"group": self._group})
-        return SeenOwners(tuple(filter(None, map(_ownership_or_none, rows))), server_time())
+        return OwnershipSnapshot(tuple(filter(None, map(_ownership_or_none, rows))), server_time())
 
     async def write(self, claim: OwnershipClaim) -> Ownership:
         with store_errors(self._group):

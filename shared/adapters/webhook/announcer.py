@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shared.ingestion.breaker.announcement import announcement
+from shared.ingestion.breaker.announcement import opening_news
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.errors import AnnouncementFailed
 from shared.notifications.ports import Notifier, NotSent
@@ -22,6 +22,6 @@ class NotifierAnnouncer:
 
     async def announce(self, breaker: Breaker) -> None:
         try:
-            await self._notifier.tell(announcement(self._name, breaker, self._link_of(breaker)))
+            await self._notifier.tell(opening_news(self._name, breaker, self._link_of(breaker)))
         except NotSent as error:
             raise AnnouncementFailed(str(error)) from None

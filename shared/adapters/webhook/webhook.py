@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from shared.ingestion.lanes import Retrying
+from shared.ingestion.concurrency import Retrying
 from shared.notifications.news import CONTENT_TYPES, News, NewsKind, Severity, Style, shaped
 from shared.notifications.ports import Notifier, NotSent
 from shared.values.redaction import redacting

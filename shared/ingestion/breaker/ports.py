@@ -14,7 +14,7 @@ from shared.ingestion.errors import RowUnreadable
 
 
 @dataclass(frozen=True, slots=True)
-class SeenBreaker:
+class BreakerSnapshot:
     """A breaker's row as it was read: ``read_at`` is the store's clock, ``version`` its mark, None
     where there is no row yet."""
 
@@ -26,11 +26,11 @@ class SeenBreaker:
 class BreakerStore(Protocol):
     """One breaker's row, and the tallies of all instances. All raise StoreUnavailable."""
 
-    async def load(self) -> SeenBreaker:
+    async def load(self) -> BreakerSnapshot:
         """The row; a closed breaker where there is none yet."""
         ...
 
-    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
+    async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
         """Write the row. Raises BreakerChanged where it is not of ``seen.version`` any more, also
         where that is by a first attempt of this call whose reply was lost."""
         ...
@@ -68,11 +68,11 @@ REASON_LENGTH_MAX = 300
 TIMES = ("changed_at", "retry_at", "announce_at")
 
 
-def encode(breaker: Breaker) -> str:
+def encode_breaker(breaker: Breaker) -> str:
     return json.dumps(asdict(breaker), default=datetime.isoformat)
 
 
-def decode(text: Any) -> Breaker:
+def decode_breaker(text: Any) -> Breaker:
     """The breaker. Raises RowUnreadable: what the breaker is to do then is for a person to say."""
     try:
         return _breaker(text)

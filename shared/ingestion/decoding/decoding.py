@@ -18,7 +18,7 @@ from shared.ingestion.decoding import azure_monitor
 from shared.ingestion.decoding.readings import (
     SCHEMA_VERSION,
     Decoded,
-    Interests,
+    MetricSubscriptions,
     Reading,
     Rejections,
     read_number,
@@ -43,7 +43,7 @@ GZIP = b"\x1f\x8b"
 QUICK_BYTES_MAX = 16_384
 
 
-def decode(body: bytes, interests: Interests, bytes_max: int = BYTES_MAX) -> Decoded:
+def decode(body: bytes, interests: MetricSubscriptions, bytes_max: int = BYTES_MAX) -> Decoded:
     """What an event holds. Raises BadEvent where all of it that somebody asked for is unusable."""
     document = _document(_unpacked(body, bytes_max))
     if isinstance(document, dict) and "records" in document:
@@ -55,11 +55,11 @@ def decode(body: bytes, interests: Interests, bytes_max: int = BYTES_MAX) -> Dec
         metrics = _elements(document) if isinstance(document, list) else [document]
         decoded = _read_own(metrics, interests)
     if decoded.rejected and not decoded.readings:
-        raise BadEvent(decoded.told)
+        raise BadEvent(decoded.summary)
     return decoded
 
 
-def takes_long(body: bytes) -> bool:
+def is_large(body: bytes) -> bool:
     """Whether reading the body may take longer than a few milliseconds."""
     return len(body) > QUICK_BYTES_MAX or body.startswith(GZIP)
 
@@ -111,17 +111,17 @@ def _document(body: bytes) -> Any:
         raise BadEvent(f"the body is not JSON: {error}") from error
 
 
-def _read_own(metrics: Sequence[object], interests: Interests) -> Decoded:
+def _read_own(metrics: Sequence[object], interests: MetricSubscriptions) -> Decoded:
     readings, rejections = list[Reading](), Rejections()
     for index, fields in enumerate(metrics):
         try:
             readings.append(_own(fields, interests))
         except BadEvent as error:
             rejections.add(f"[{index}]: {error}" if len(metrics) > 1 else str(error))
-    return rejections.beside(readings)
+    return rejections.decoded(readings)
 
 
-def _own(fields: object, interests: Interests) -> Reading:
+def _own(fields: object, interests: MetricSubscriptions) -> Reading:
     if not isinstance(fields, dict) or "schema_version" not in fields:
         raise BadEvent(
             "neither metric JSON (an object with schema_version) nor records of Azure Monitor: "
@@ -161,16 +161,16 @@ class MetricHandler:
     """
 
     stream: Stream
-    interests: Interests
+    interests: MetricSubscriptions
     bytes_max: int = BYTES_MAX
     """Of a body once it is unpacked."""
 
     async def __call__(self, event: Event) -> Effect:
-        if takes_long(event.body):
+        if is_large(event.body):
             await asyncio.sleep(0)  # a batch of large events must not stop everything else
         decoded = decode(event.body, self.interests, self.bytes_max)
         if decoded.rejected:
             where = f"{self.stream.hub}/{self.stream.partition_id} {event.sequence}"
-            told = f"{decoded.rejected_count} rejected: {decoded.told}"
+            told = f"{decoded.rejected_count} rejected: {decoded.summary}"
             log.warning("[records_rejected] %s: %s", where, told[:1000])
         return to_effect(self.stream, event.sequence, decoded)

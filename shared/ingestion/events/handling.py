@@ -15,10 +15,10 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
+from shared.ingestion.concurrency import Retrying, TaskRunner
 from shared.ingestion.events.accounting import dead_letter
-from shared.ingestion.events.failure_cause import Blame, Outages, blame
+from shared.ingestion.events.failure_cause import FailureCause, Outages, classify
 from shared.ingestion.events.ports import Handler
-from shared.ingestion.lanes import Retrying, Together
 from shared.ingestion.model import Effect, Event, FailureKind, Outcome, Stream
 
 HandlerOf = Callable[[Stream], Handler]
@@ -67,7 +67,7 @@ def _check_callable(name: str, value: object) -> None:
 
 
 @dataclass(slots=True)
-class Settled:
+class BatchOutcomes:
     """What became of events so far, by number; and the failures that hold the partition."""
 
     outcomes: dict[int, Outcome] = field(default_factory=dict)
@@ -76,13 +76,13 @@ class Settled:
     """The event that was handed to the handler last."""
 
 
-async def settle(
+async def handle_events(
     events: Sequence[Event],
     handle: Handler,
     retry: Retrying,
-    together: Together,
+    run_tasks: TaskRunner,
     now: datetime,
-    settled: Settled,
+    settled: BatchOutcomes,
     outages: Outages = (),
 ) -> None:
     """Add the outcome of each event that has none to ``settled``.
@@ -90,7 +90,7 @@ async def settle(
     Events are taken as they come. Only once there is time for something else, because a handler
     waits, the rest is taken apart by partition key; events without a key are one lane of their
     own. Once a failure holds the partition no lane starts another event: what comes after it
-    cannot be committed yet. ``outages``: see ``blame``.
+    cannot be committed yet. ``outages``: see ``classify``.
     """
     known = settled.outcomes
     rest = iter([e for e in events if e.sequence not in known] if known else events)
@@ -108,7 +108,7 @@ async def settle(
             lanes[event.partition_key].append(event)
         yield from [lane_work(lane) for lane in lanes.values() if lane is not same_key]
 
-    await together(pieces())
+    await run_tasks(pieces())
 
 
 async def _settle_lane(
@@ -116,7 +116,7 @@ async def _settle_lane(
     handle: Handler,
     retry: Retrying,
     now: datetime,
-    settled: Settled,
+    settled: BatchOutcomes,
     outages: Outages,
 ) -> None:
     outcomes, held = settled.outcomes, settled.held
@@ -150,7 +150,7 @@ async def _after(
     handle: Handler,
     retry: Retrying,
     now: datetime,
-    settled: Settled,
+    settled: BatchOutcomes,
     outages: Outages,
 ) -> None:
     """Go on after a failed attempt: what works at once, most events, costs nothing of this."""
@@ -184,10 +184,10 @@ async def _settle_one(
         return effect
 
     try:
-        return await retry(attempt, lambda error: blame(error, outages).worth_retrying)
+        return await retry(attempt, lambda error: classify(error, outages).is_retryable)
     except Exception as error:
-        cause = blame(error, outages)
-        if cause.holds:
+        cause = classify(error, outages)
+        if cause.holds_partition:
             raise
-        kind = FailureKind.EXHAUSTED if cause is Blame.CHANCE else FailureKind.POISON
+        kind = FailureKind.EXHAUSTED if cause is FailureCause.TRANSIENT else FailureKind.POISON
         return dead_letter(event, kind, f"{type(error).__name__}: {error}", now, attempts)

@@ -29,7 +29,7 @@ Handler = Callable[[Event], Awaitable[Effect]]
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class StoredCheckpoint:
     """A stream's checkpoint as it was read: ``read_at`` is the store's clock, ``version`` its
     mark. Both the checkpoint and its version are None where the stream has none yet."""
 
@@ -58,7 +58,7 @@ class StoredMessage:
 class CheckpointReader(Protocol):
     """How far a stream is."""
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         """The checkpoint. Raises StoreUnavailable."""
         ...
 
@@ -71,7 +71,9 @@ class CheckpointStore(CheckpointReader, Protocol):
         """What one commit may hold."""
         ...
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         """Write all of a commit or nothing; answers the checkpoint as it stands then.
 
         Raises Fenced where ``saved`` has a higher epoch than the commit, whatever stands by now;

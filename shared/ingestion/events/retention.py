@@ -21,7 +21,7 @@ MARKS_KEPT = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Tidying:
+class Cleanup:
     """What to do about a stream's age: a mark to write, a number up to which effects are to go,
     and marks that are over once they are gone."""
 
@@ -30,12 +30,12 @@ class Tidying:
     over: tuple[Mark, ...] = ()
 
 
-def tidy(marks: Sequence[Mark], sequence: int, now: datetime, keep: timedelta) -> Tidying:
+def plan_cleanup(marks: Sequence[Mark], sequence: int, now: datetime, keep: timedelta) -> Cleanup:
     """For a stream whose checkpoint is at ``sequence``; marks by time, times of the store."""
     due = not marks or now - marks[-1].at >= keep / MARKS_KEPT
     over = tuple([mark for mark in marks if now - mark.at >= keep])
     covered = max([mark.sequence for mark in over], default=None)
-    return Tidying(
+    return Cleanup(
         Mark(now, sequence) if due else None,
         None if covered is None else min(covered, sequence),
         over,
@@ -89,7 +89,7 @@ class EffectRetention:
         if saved.checkpoint is None:
             return 0
         marks = await self.store.marks(stream)
-        what = tidy(marks, saved.checkpoint.sequence, saved.read_at, keep)
+        what = plan_cleanup(marks, saved.checkpoint.sequence, saved.read_at, keep)
         if what.mark is not None:
             await self.store.put_mark(stream, what.mark)
         removed = 0

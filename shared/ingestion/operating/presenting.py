@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
-from shared.ingestion.dead_letters.redrive import Done
+from shared.ingestion.dead_letters.redrive import DeadLetterResult
 from shared.ingestion.events.replay import Replayed
 from shared.ingestion.model import Event, Gap, Stream
 from shared.ingestion.operating.stream_account import StreamAccount
@@ -20,7 +20,7 @@ Shown = dict[str, Any]
 LAYOUT = "\n\r\t"
 
 
-def listed(letters: Sequence[StoredDeadLetter], limit: int) -> Shown:
+def letters_page(letters: Sequence[StoredDeadLetter], limit: int) -> Shown:
     """``more`` says that there may be others behind the last one."""
     return {"dead_letters": [letter(stored) for stored in letters], "more": len(letters) == limit}
 
@@ -40,14 +40,14 @@ def letter(stored: StoredDeadLetter) -> Shown:
     }
 
 
-def whole(stored: StoredDeadLetter, event: Event) -> Shown:
+def letter_with_body(stored: StoredDeadLetter, event: Event) -> Shown:
     """With its body, of which the hub may have had what the store has not."""
     text = printable(event.body)
     body = {"text": text} if text is not None else {"base64": _base64(event.body)}
     return {**letter(stored), "body_bytes": len(event.body), "body": body}
 
 
-def done(outcome: Done) -> Shown:
+def result(outcome: DeadLetterResult) -> Shown:
     return {
         "done": [_place(stored) for stored in outcome.done],
         "gone": [_place(stored) for stored in outcome.gone],

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from shared.ingestion.errors import ClaimLost, HubUnavailable, IngestionError, StoreUnavailable
-from shared.ingestion.ownership.balancing import (
+from shared.ingestion.ownership.load_balancing import (
     BalancingTimes,
     Choice,
     Ownership,
@@ -32,7 +32,7 @@ from shared.ingestion.ownership.ports import HubPartitions, OwnershipStore
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class OwnedPartitions:
     """The partitions that are mine, as the store confirmed them, and why they are so many.
 
     ``read_at`` is the store's clock; ``claimed`` tells that one of them is new.
@@ -60,7 +60,7 @@ class Balancer:
     times: BalancingTimes = field(default_factory=BalancingTimes)
     choose: Choice = rendezvous
 
-    async def cycle(self) -> Share:
+    async def cycle(self) -> OwnedPartitions:
         """Renew and claim. Raises StoreUnavailable and HubUnavailable where nothing is known."""
         ids = await self.hub.partition_ids()
         seen = await self.store.owners()
@@ -69,7 +69,7 @@ class Balancer:
         for renewal in found.renewals:
             await self._renew(renewal, mine)
         claimed = found.claim is not None and await self._claim(found.claim, mine)
-        return Share(mine, seen.read_at, claimed, found.reason)
+        return OwnedPartitions(mine, seen.read_at, claimed, found.reason)
 
     async def give_up(self, leases: Iterable[Ownership]) -> None:
         """Free partitions at once. Where that fails they expire."""
@@ -99,7 +99,7 @@ class Balancer:
         return True
 
 
-class PartitionReading(Protocol):
+class PartitionTask(Protocol):
     """A partition that is being read in the background."""
 
     @property
@@ -115,25 +115,25 @@ class PartitionReading(Protocol):
 
 
 @dataclass(slots=True)
-class _Held:
+class _Owned:
     lease: Ownership
     until: float
-    reading: PartitionReading
+    reading: PartitionTask
 
 
 @dataclass(slots=True)
 class Processor:
     """``start`` begins to read in the background. ``elapsed`` counts seconds and never goes back;
-    it may start anywhere. ``told`` hears why the share is as it is, ``failed`` why it is not known,
-    and ``given_up`` why a partition is not read any more."""
+    it may start anywhere. ``on_plan`` hears why the share is as it is, ``on_failure`` why it is not
+    known, and ``on_release`` why a partition is not read any more."""
 
     balancer: Balancer
-    start: Callable[[Ownership], PartitionReading]
+    start: Callable[[Ownership], PartitionTask]
     elapsed: Callable[[], float]
-    told: Callable[[str], None] = lambda _reason: None
-    failed: Callable[[Exception], None] = lambda _error: None
-    given_up: Callable[[Ownership, BaseException], None] = lambda _lease, _error: None
-    held: dict[str, _Held] = field(default_factory=dict)
+    on_plan: Callable[[str], None] = lambda _reason: None
+    on_failure: Callable[[Exception], None] = lambda _error: None
+    on_release: Callable[[Ownership, BaseException], None] = lambda _lease, _error: None
+    held: dict[str, _Owned] = field(default_factory=dict)
 
     async def cycle(self) -> bool:
         """One round: what was lost is stopped before anything else is begun.
@@ -147,15 +147,15 @@ class Processor:
         try:
             share = await self.balancer.cycle()
         except (StoreUnavailable, HubUnavailable) as error:
-            self.failed(error)
+            self.on_failure(error)
             await self._stop([p for p, held in self.held.items() if asked_at >= held.until])
             return False
-        self.told(share.reason)
+        self.on_plan(share.reason)
         await self._stop([p for p, held in self.held.items() if not _same(held.lease, share, p)])
         for partition_id, lease in share.mine.items():
             known = self.held.get(partition_id)
             reading = known.reading if known else self.start(lease)
-            self.held[partition_id] = _Held(
+            self.held[partition_id] = _Owned(
                 lease, asked_at + self._seconds_left(share, lease), reading
             )
         await self._give_up_ended()
@@ -175,7 +175,7 @@ class Processor:
         leases = [self.held[partition_id].lease for partition_id in errors]
         await self._stop(errors)
         for lease in leases:
-            self.given_up(lease, errors[lease.partition_id])
+            self.on_release(lease, errors[lease.partition_id])
         await self.balancer.give_up(leases)
 
     async def _stop(self, partition_ids: Iterable[str]) -> None:
@@ -185,14 +185,14 @@ class Processor:
         for reading in stopping:
             await reading.ended()
 
-    def _seconds_left(self, share: Share, lease: Ownership) -> float:
+    def _seconds_left(self, share: OwnedPartitions, lease: Ownership) -> float:
         """Of a lease that was written by a clock since set back: not more than of a new one."""
         lasts = self.balancer.times.expire_seconds
         age = (share.read_at - lease.modified_at).total_seconds()
         return min(lasts - age, lasts)
 
 
-def _same(lease: Ownership, share: Share, partition_id: str) -> bool:
+def _same(lease: Ownership, share: OwnedPartitions, partition_id: str) -> bool:
     now = share.mine.get(partition_id)
     return now is not None and now.epoch == lease.epoch
 
@@ -208,7 +208,7 @@ def processor_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
-class BackgroundReading:
+class BackgroundTask:
     """See Reading: a task of the event loop."""
 
     def __init__(self, work: Coroutine[Any, Any, None]) -> None:
@@ -228,16 +228,16 @@ class BackgroundReading:
         await asyncio.wait([self._task], timeout=ENDING_SECONDS_MAX)
 
 
-def about_one() -> float:
+def random_jitter() -> float:
     """Never the same, so that processors do not go in step."""
     return random.uniform(0.8, 1.2)  # noqa: S311 - not for secrets
 
 
-async def serve(
+async def run_processor(
     processor: Processor,
     stopping: asyncio.Event,
     cycle_seconds: float,
-    jitter: Callable[[], float] = about_one,
+    jitter: Callable[[], float] = random_jitter,
 ) -> None:
     """Cycle until ``stopping`` is set, then stop reading and give everything up."""
     try:
@@ -250,11 +250,11 @@ async def serve(
         await processor.stop()
 
 
-async def repeat(
+async def run_periodically(
     work: Callable[[], Awaitable[None]],
     stopping: asyncio.Event,
     seconds: float,
-    jitter: Callable[[], float] = about_one,
+    jitter: Callable[[], float] = random_jitter,
 ) -> None:
     """Do some work now and then until ``stopping`` is set, the first time after one wait."""
     while not stopping.is_set():

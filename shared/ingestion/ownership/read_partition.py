@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from shared.ingestion.concurrency import Backoff
 from shared.ingestion.errors import Fenced, HubSilent
 from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.events.survey import check_same_hub
-from shared.ingestion.lanes import Pause
 from shared.ingestion.model import Event, Stream
-from shared.ingestion.ownership.balancing import Ownership
+from shared.ingestion.ownership.load_balancing import Ownership
 from shared.ingestion.ownership.ports import PartitionReceiver
 
 Process = Callable[[Sequence[Event], Ownership], Awaitable[None]]
@@ -19,15 +19,15 @@ Process = Callable[[Sequence[Event], Ownership], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionReader:
-    """What reading needs, whatever the partition. ``told`` hears of each failure."""
+    """What reading needs, whatever the partition. ``on_failure`` hears of each failure."""
 
     stream_of: Callable[[str], Stream]
     store: CheckpointReader
     receiver: PartitionReceiver
     hub: HubReader
     process: Process
-    pause: Pause
-    told: Callable[[Ownership, Exception], None]
+    pause: Backoff
+    on_failure: Callable[[Ownership, Exception], None]
 
     async def read(self, lease: Ownership) -> None:
         """Until it is cancelled. Raises Fenced and HubSilent: then the partition is to be given up.
@@ -55,7 +55,7 @@ class PartitionReader:
             except (Fenced, HubSilent):
                 raise
             except Exception as error:
-                self.told(lease, error)
+                self.on_failure(lease, error)
                 failures += 1
                 await self.pause(failures)
 
@@ -68,12 +68,12 @@ REPEAT_SECONDS = 30.0
 class RepeatedFailures:
     """Remembers, for each thing that can fail, what was told of it last and when."""
 
-    _told: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _logged: dict[str, tuple[str, float]] = field(default_factory=dict)
 
-    def worth_telling(self, what: str, text: str, now: float) -> bool:
+    def should_log(self, what: str, text: str, now: float) -> bool:
         """``now`` counts seconds and never goes back."""
-        before = self._told.get(what)
+        before = self._logged.get(what)
         if before is not None and before[0] == text and now - before[1] < REPEAT_SECONDS:
             return False
-        self._told[what] = text, now
+        self._logged[what] = text, now
         return True
