@@ -242,8 +242,8 @@ Work = Callable[[Consumer], Awaitable[Report]]
 def _out_of_time(pipeline: PartitionPipeline) -> str:
     return (
         f"{pipeline.name}: {pipeline.seconds_max:g} s are over. What has been handled is accounted "
-        "for, the rest comes again. If this repeats, make the handler faster, or have fewer events in "
-        "a batch: maxEventBatchSize in host.json"
+        "for, the rest comes again. If this repeats, make the handler faster, or have fewer events "
+        "in a batch: maxEventBatchSize in host.json"
     )
 
 
