@@ -20,17 +20,8 @@ from shared.notifications.ports import Forgotten, Look, NotificationHistory, Not
 from shared.notifications.telling import Key, NotificationRecord, Telling
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
-from tests.contract.stateful_faults import (
-    FAULTS,
-    HOSTILE,
-    MOSTLY_NOT,
-    Both,
-    Fault,
-    Network,
-    SideBySide,
-    run_machine,
-    texts,
-)
+from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, Fault, Network
+from tests.contract.stateful import HOSTILE, Both, SideBySide, run_machine, texts
 
 TIMES = st.sampled_from((NOW, ago(3600), ago(0.123456), ago(-86400)))
 SUBJECTS = st.sampled_from(("plan-1", "plan-1", *HOSTILE))
@@ -68,13 +59,13 @@ class MemoriesMachine(SideBySide):
         self.run(self.real.close)
 
     @rule(target=seen)
-    def read(self) -> Both | None:
+    def read(self) -> Both[Any] | None:
         return self.both(self.twin.read, self.real.read, shown=shown)
 
     @rule(seen=seen, key=keys, memory=memories, headline=texts, fault=FAULTS, raced=MOSTLY_NOT)
     def remember(
         self,
-        seen: Both,
+        seen: Both[Any],
         key: Key,
         memory: NotificationRecord,
         headline: str,
@@ -97,7 +88,7 @@ class MemoriesMachine(SideBySide):
         )
 
     @rule(seen=seen, source=SUBJECTS, until=TIMES, fault=FAULTS, raced=MOSTLY_NOT)
-    def looked(self, seen: Both, source: str, until: Any, fault: Fault, raced: bool) -> None:
+    def looked(self, seen: Both[Any], source: str, until: Any, fault: Fault, raced: bool) -> None:
         def through(store: NotificationStore, known: NotificationHistory) -> Any:
             version = known.looks[source].version if source in known.looks else None
             return lambda: store.looked(source, Look(until, version))

@@ -37,18 +37,15 @@ from shared.ingestion.model import (
 )
 from tests.builders import NOW
 from tests.contract.conftest import Backend
+from tests.contract.faulty_network import NO_FAULT, Fault, Network, faults
 from tests.contract.ingestion import checkpoint, gap, letter
 from tests.contract.stateful import (
-    NO_FAULT,
     REAL_BACKENDS,
     Both,
-    Call,
-    Fault,
     Look,
-    Machine,
     Side,
-    Wire,
-    faults,
+    SideCall,
+    StoreMachine,
     run_machine,
 )
 
@@ -103,26 +100,26 @@ def outcomes(draw: st.DrawFn, size_min: int = 0) -> Made:
     return [(kind, draw(kinds[kind])) for kind in chosen]
 
 
-class Streams(Machine):
+class Streams(StoreMachine):
     """Two streams of a hub of their own."""
 
     errors = (AccountingBroken, CommitRefused, Fenced, StoreUnavailable)
     unavailable = StoreUnavailable
-    lost_race = (CommitRefused,)
+    conflicts = (CommitRefused,)
 
-    def __init__(self, wire: Wire, backend: Callable[[AsyncExitStack], Backend]) -> None:
+    def __init__(self, network: Network, backend: Callable[[AsyncExitStack], Backend]) -> None:
         self._backend = backend
         self.hub = f"hü-{uuid.uuid4().hex[:8]}"
         self.stream(PARTITIONS[0])
         self.times = 0
         self.largest_is_due = True
-        super().__init__(wire)
+        super().__init__(network)
 
     async def open(self, stack: AsyncExitStack) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         backend = self._backend(stack)
         store = backend.store()
         if backend.kind != "tables":
-            self.wire.through(backend.sql)
+            self.network.through(backend.sql)
         self.limits: CommitLimits = store.limits
         twin = MemoryIngestionStore(self.clock, self.limits.rows_max)
         return (
@@ -336,7 +333,7 @@ class Streams(Machine):
         at, up_to = self.stream(partition), self._back_from_the_end(partition, before) or -1
         self.step(lambda s: s.streams.purge_effects(at, up_to, limit))
 
-    def _noting(self, partition: str, at_work: bool, time: int, sequence: int) -> Call:
+    def _noting(self, partition: str, at_work: bool, time: int, sequence: int) -> SideCall:
         at, mark = self.stream(partition), Mark(NOW + time * timedelta.resolution, sequence)
         if at_work:
             return lambda s: s.streams.mark_at_work(at)
@@ -444,19 +441,19 @@ def _letters(found: Sequence[StoredDeadLetter]) -> list[DeadLetter]:
     return [stored.letter for stored in found]
 
 
-def _committing(stream: Stream, saved: Both[StoredCheckpoint], commit: Commit) -> Call:
+def _committing(stream: Stream, saved: Both[StoredCheckpoint], commit: Commit) -> SideCall:
     return lambda side: side.streams.commit(stream, saved.of(side), commit)
 
 
-def _taking(stream: Stream, message: Both[StoredMessage]) -> Call:
+def _taking(stream: Stream, message: Both[StoredMessage]) -> SideCall:
     return lambda side: side.streams.take(stream, [message.of(side)])
 
 
-def _redriving(found: Both[StoredDeadLetter], effect: Effect) -> Call:
+def _redriving(found: Both[StoredDeadLetter], effect: Effect) -> SideCall:
     return lambda side: side.streams.redrive(found.of(side), effect)
 
 
-def _removing(found: Both[StoredDeadLetter]) -> Call:
+def _removing(found: Both[StoredDeadLetter]) -> SideCall:
     return lambda side: side.streams.remove(found.of(side))
 
 
@@ -464,10 +461,12 @@ def _removing(found: Both[StoredDeadLetter]) -> Call:
 @pytest.mark.filterwarnings("ignore:Sending a large body")
 @pytest.mark.parametrize("kind", REAL_BACKENDS)
 def test_a_store_of_streams_answers_as_its_twin_whatever_happens_to_its_calls(
-    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    kind: str, request: pytest.FixtureRequest
 ) -> None:
-    wire = Wire()
-    wire.through_tables(monkeypatch)
-    run_machine(
-        lambda: Streams(wire, lambda stack: Backend(kind, request, stack)), examples=6, steps=50
-    )
+    network = Network(tells_time=False)
+    with network.installed():
+        run_machine(
+            lambda: Streams(network, lambda stack: Backend(kind, request, stack)),
+            examples=6,
+            steps=50,
+        )
