@@ -13,8 +13,6 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from shared.quick import quick
-
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 ROW_OVERHEAD_BYTES = 1024
@@ -39,7 +37,6 @@ class Stream:
         return "|".join((self.namespace, self.hub, self.consumer_group, self.partition_id))
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event as the hub gave it. The offset is text: geo-replicated hubs have no numbers."""
@@ -61,7 +58,6 @@ class HubState:
     last_enqueued: int
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Everything from ``start`` to ``sequence``, both included, is accounted for; nothing yet where
@@ -89,7 +85,6 @@ class Mark:
     sequence: int
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class OutboxMessage:
     """A message that is to be sent once the commit stands. Its id is the same at every attempt."""
@@ -102,7 +97,6 @@ class OutboxMessage:
         _check_text(self.body)
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Effect:
     """What an event led to: a value to keep, messages to send, or nothing worth a row.
@@ -199,7 +193,6 @@ class Gap:
         return self.last - self.first + 1
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One transaction: all of its rows and the checkpoint, or nothing of it.

@@ -24,10 +24,10 @@ def found() -> Iterator[type]:
 
     A private class serves its own module, so its errors leave through that module's adapter.
     """
-    for each_module in pkgutil.iter_modules(shared.adapters.__path__):
+    for each_module in pkgutil.walk_packages(shared.adapters.__path__, "shared.adapters."):
         if "memory" in each_module.name:
             continue
-        module = importlib.import_module(f"shared.adapters.{each_module.name}")
+        module = importlib.import_module(each_module.name)
         for each in vars(module).values():
             if not inspect.isclass(each) or each.__name__.startswith("_"):
                 continue

@@ -467,6 +467,6 @@ def test_a_store_of_streams_answers_as_its_twin_whatever_happens_to_its_calls(
     with network.installed():
         run_machine(
             lambda: Streams(network, lambda stack: Backend(kind, request, stack)),
-            examples=6,
+            examples=9,
             steps=50,
         )
