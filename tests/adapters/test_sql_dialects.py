@@ -180,7 +180,7 @@ def test_what_is_said_past_the_compiler_has_its_values_in_the_order_of_its_colum
     table: Table,
 ) -> None:
     connection, stream = Mock(dialect=AZURE_SQL), new_stream()
-    names = list(ingestion_sql_writing.names_of(stream))
+    names = list(stream.names)
     given = [column for column in table.c if column.server_default is None]
     keys = [column.key for column in given]
     assert keys[: len(names)] == names
@@ -190,7 +190,7 @@ def test_what_is_said_past_the_compiler_has_its_values_in_the_order_of_its_colum
     columns, _, places = said_to_it.partition(" VALUES ")
     assert re.findall(r"\[(\w+)\]", columns)[1:] == [column.name for column in given]
     assert places == f"({', '.join('?' * len(keys))})"
-    assert values == [(*ingestion_sql_writing.names_of(stream).values(), *own)] * 2
+    assert values == [(*stream.names.values(), *own)] * 2
     assert all(not isinstance(column.type, UtcTime) for column in given), "bound by the compiler"
 
 

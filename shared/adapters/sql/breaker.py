@@ -92,15 +92,8 @@ class SqlBreakerStore:
         query = select(tallies).where(tallies.c.name == self._name, tallies.c.bucket_start >= since)
         rows = await self._sql.read(lambda c: c.execute(query).all())
         return [
-            Tally(
-                row.bucket_start,
-                row.instance,
-                row.successes,
-                row.failures,
-                row.slow,
-                row.last_error,
-            )
-            for row in rows
+            Tally(r.bucket_start, r.instance, r.successes, r.failures, r.slow, r.last_error)
+            for r in rows
         ]
 
 

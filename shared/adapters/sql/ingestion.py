@@ -39,7 +39,6 @@ from shared.adapters.sql.writing import (
     insert_commit,
     insert_effects,
     move_checkpoint,
-    names_of,
     of_stream,
     where_stream,
 )
@@ -167,7 +166,7 @@ class SqlIngestionStore:
     async def mark_at_work(self, stream: Stream) -> None:
         def write(connection: Connection) -> None:
             if connection.execute(_WORK, where_stream(stream)).rowcount == 0:
-                values = {**names_of(stream), "worked_at": server_now()}
+                values = {**stream.names, "worked_at": server_now()}
                 connection.execute(insert(working).values(values))
 
         with suppress(IntegrityError):  # another noted it at the same time
@@ -249,7 +248,7 @@ class SqlIngestionStore:
     async def put_mark(self, stream: Stream, mark: Mark) -> None:
         def work(connection: Connection) -> None:
             connection.execute(_UNMARK, {**where_stream(stream), "b_at": mark.at})
-            row = {**names_of(stream), "at": mark.at, "sequence": mark.sequence}
+            row = {**stream.names, "at": mark.at, "sequence": mark.sequence}
             connection.execute(insert(marks), row)
 
         with suppress(IntegrityError):  # another put it at the same time

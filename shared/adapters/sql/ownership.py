@@ -9,6 +9,7 @@ from sqlalchemy.exc import IntegrityError
 
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.schema import owners, server_now
+from shared.adapters.sql.writing import of_stream
 from shared.ingestion.errors import ClaimLost
 from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import OwnershipSnapshot
@@ -17,13 +18,7 @@ from shared.values.redaction import redacting
 _INSERT = insert(owners).values(modified_at=server_now()).returning(owners.c.modified_at)
 _UPDATE = (
     update(owners)
-    .where(
-        owners.c.namespace == bindparam("b_namespace"),
-        owners.c.hub == bindparam("b_hub"),
-        owners.c.consumer_group == bindparam("b_consumer_group"),
-        owners.c.partition_id == bindparam("b_partition_id"),
-        owners.c.version == bindparam("b_version"),
-    )
+    .where(of_stream(owners), owners.c.version == bindparam("b_version"))
     .values(modified_at=server_now())
     .returning(owners.c.modified_at)
 )

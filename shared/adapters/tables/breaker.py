@@ -107,18 +107,14 @@ def _start(time: datetime) -> str:
 def _tally_or_none(row: Any) -> Tally | None:
     """None for a row that is not understood: what one instance counted in ten seconds."""
     try:
-        return _tally(row)
+        return Tally(
+            time_of(row["bucket_start"]),
+            row["instance"],
+            number_of(row["successes"]),
+            number_of(row["failures"]),
+            number_of(row["slow"]),
+            row["last_error"],
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         log.warning("[tally_unreadable] %s: %s: %s", row["RowKey"], type(error).__name__, error)
         return None
-
-
-def _tally(row: Any) -> Tally:
-    return Tally(
-        time_of(row["bucket_start"]),
-        row["instance"],
-        number_of(row["successes"]),
-        number_of(row["failures"]),
-        number_of(row["slow"]),
-        row["last_error"],
-    )

@@ -61,18 +61,14 @@ class TableOwnershipStore:
 def _ownership_or_none(row: Any) -> Ownership | None:
     """None for a row that is not understood: its partition waits for a person, no other does."""
     try:
-        return _ownership(row)
+        return Ownership(
+            row["partition_id"],
+            row["owner"],
+            number_of(row["epoch"]),
+            time_of(row.metadata["timestamp"]),
+            row.metadata["etag"],
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         place = f"{row['PartitionKey']}/{row['RowKey']}"
         log.warning("[owner_unreadable] %s: %s: %s", place, type(error).__name__, error)
         return None
-
-
-def _ownership(row: Any) -> Ownership:
-    return Ownership(
-        row["partition_id"],
-        row["owner"],
-        number_of(row["epoch"]),
-        time_of(row.metadata["timestamp"]),
-        row.metadata["etag"],
-    )

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -94,47 +95,77 @@ async def handle_events(
     """
     known = settled.outcomes
     rest = iter([e for e in events if e.sequence not in known] if known else events)
-
-    def lane_work(lane: Iterable[Event]) -> Callable[[], Awaitable[None]]:
-        return lambda: _settle_lane(lane, handle, retry, now, settled, outages)
+    handling = _EventHandling(handle, retry, now, settled, outages)
 
     def pieces() -> Iterator[Callable[[], Awaitable[None]]]:
         same_key: list[Event] = []  # as the event that is waited for, and after it
-        yield lane_work(chain(rest, same_key))
+        yield partial(handling.lane, chain(rest, same_key))
         lanes: dict[str | None, list[Event]] = defaultdict(list)
         if settled.begun is not None:
             lanes[settled.begun.partition_key] = same_key
         for event in rest:
             lanes[event.partition_key].append(event)
-        yield from [lane_work(lane) for lane in lanes.values() if lane is not same_key]
+        yield from [partial(handling.lane, e) for e in lanes.values() if e is not same_key]
 
     await run_tasks(pieces())
 
 
-async def _settle_lane(
-    lane: Iterable[Event],
-    handle: Handler,
-    retry: Retrying,
-    now: datetime,
-    settled: BatchOutcomes,
-    outages: Outages,
-) -> None:
-    outcomes, held = settled.outcomes, settled.held
-    for event in lane:
-        if held:
-            return
-        settled.begun = event
-        try:
-            effect = await handle(event)
+@dataclass(frozen=True, slots=True)
+class _EventHandling:
+    """How the events of one batch are handled, and what became of them."""
+
+    handle: Handler
+    retry: Retrying
+    now: datetime
+    settled: BatchOutcomes
+    outages: Outages
+
+    async def lane(self, events: Iterable[Event]) -> None:
+        """One event after the other, up to a failure that holds the partition."""
+        handle, outcomes, held = self.handle, self.settled.outcomes, self.settled.held
+        for event in events:
+            if held:
+                return
+            self.settled.begun = event
+            try:
+                effect = await handle(event)
+                if getattr(effect, "sequence", None) != event.sequence:
+                    raise _other(event, effect)
+                outcomes[event.sequence] = effect
+                continue
+            except Exception as error:
+                first = error
+            # Not inside the handler above: whatever the next attempts raise would have this error
+            # as its context, and be taken for an outage where this one was.
+            try:
+                outcomes[event.sequence] = await self._retried(first, event)
+            except Exception as error:
+                held[event.sequence] = error
+
+    async def _retried(self, first: Exception, event: Event) -> Outcome:
+        """The event's effect or dead letter after a failed attempt; what works at once, most
+        events, costs nothing of this. Raises what holds the partition."""
+        attempts = 0
+
+        async def attempt() -> Effect:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 1:
+                raise first
+            effect = await self.handle(event)
             if getattr(effect, "sequence", None) != event.sequence:
                 raise _other(event, effect)
-            outcomes[event.sequence] = effect
-            continue
+            return effect
+
+        try:
+            return await self.retry(attempt, lambda e: classify(e, self.outages).is_retryable)
         except Exception as error:
-            first = error
-        # Not inside the handler above: whatever the next attempts raise would have this error as
-        # its context, and be taken for an outage where this one was.
-        await _after(first, event, handle, retry, now, settled, outages)
+            cause = classify(error, self.outages)
+            if cause.holds_partition:
+                raise
+            exhausted = cause is FailureCause.TRANSIENT
+            kind = FailureKind.EXHAUSTED if exhausted else FailureKind.POISON
+            return dead_letter(event, kind, f"{type(error).__name__}: {error}", self.now, attempts)
 
 
 def _other(event: Event, found: object) -> Exception:
@@ -142,52 +173,3 @@ def _other(event: Event, found: object) -> Exception:
         kind = type(found).__name__
         return TypeError(f"the handler gave a {kind}: Effect(event.sequence, …) is needed")
     return ValueError(f"the handler took {event.sequence} for {found.sequence}")
-
-
-async def _after(
-    first: Exception,
-    event: Event,
-    handle: Handler,
-    retry: Retrying,
-    now: datetime,
-    settled: BatchOutcomes,
-    outages: Outages,
-) -> None:
-    """Go on after a failed attempt: what works at once, most events, costs nothing of this."""
-    try:
-        settled.outcomes[event.sequence] = await _settle_one(
-            first, event, handle, retry, now, outages
-        )
-    except Exception as error:
-        settled.held[event.sequence] = error
-
-
-async def _settle_one(
-    first: Exception,
-    event: Event,
-    handle: Handler,
-    retry: Retrying,
-    now: datetime,
-    outages: Outages,
-) -> Outcome:
-    """The event's effect or dead letter. Raises what holds the partition."""
-    attempts = 0
-
-    async def attempt() -> Effect:
-        nonlocal attempts
-        attempts += 1
-        if attempts == 1:
-            raise first
-        effect = await handle(event)
-        if getattr(effect, "sequence", None) != event.sequence:
-            raise _other(event, effect)
-        return effect
-
-    try:
-        return await retry(attempt, lambda error: classify(error, outages).is_retryable)
-    except Exception as error:
-        cause = classify(error, outages)
-        if cause.holds_partition:
-            raise
-        kind = FailureKind.EXHAUSTED if cause is FailureCause.TRANSIENT else FailureKind.POISON
-        return dead_letter(event, kind, f"{type(error).__name__}: {error}", now, attempts)

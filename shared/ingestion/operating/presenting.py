@@ -13,7 +13,7 @@ from typing import Any
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import DeadLetterResult
 from shared.ingestion.events.replay import Replayed
-from shared.ingestion.model import Event, Gap, Stream
+from shared.ingestion.model import Event, Gap
 from shared.ingestion.operating.stream_account import StreamAccount
 
 Shown = dict[str, Any]
@@ -63,7 +63,7 @@ def _account(found: StreamAccount) -> Shown:
     """``first`` and ``last``: numbers that have an outcome; None where none has."""
     at = found.checkpoint
     return {
-        **_stream(found.stream),
+        **found.stream.names,
         "first": at.start if at else None,
         "last": at.sequence if at else None,
         "enqueued_at": _stamp(at.enqueued_at) if at else None,
@@ -77,7 +77,7 @@ def _account(found: StreamAccount) -> Shown:
 def replayed(outcome: Replayed) -> Shown:
     checkpoint = outcome.checkpoint
     return {
-        **_stream(outcome.stream),
+        **outcome.stream.names,
         "first": outcome.first,
         "last": checkpoint.sequence if checkpoint else None,
         "until": outcome.last,
@@ -102,16 +102,7 @@ def printable(body: bytes) -> str | None:
 
 
 def _place(stored: StoredDeadLetter) -> Shown:
-    return {**_stream(stored.stream), "sequence": stored.letter.sequence}
-
-
-def _stream(stream: Stream) -> Shown:
-    return {
-        "namespace": stream.namespace,
-        "hub": stream.hub,
-        "consumer_group": stream.consumer_group,
-        "partition_id": stream.partition_id,
-    }
+    return {**stored.stream.names, "sequence": stored.letter.sequence}
 
 
 def _stamp(time: datetime) -> str:
