@@ -661,7 +661,7 @@ async def one_by_one(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
 
 
 def interleaved(random: Random, lanes_max: int) -> TaskRunner:
-    """As ``side_by_side``, in one task of the scheduler: the others start when the first waits."""
+    """As ``task_runner``, in one task of the scheduler: the others start when the first waits."""
 
     async def together(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
         waiting = iter(work)
