@@ -13,7 +13,7 @@ from shared.autoscaling.flows.poison import PoisonMessage
 from shared.datasets import arrivals, processing
 from shared.datasets import flows as dataset_flows
 from shared.ingestion.events import ingest
-from shared.ingestion.events.delivery import delivered
+from shared.ingestion.events.trigger_batch import parse_batch
 from shared.ingestion.operating.breaker import BreakerController
 from shared.nightly.flows.demand import demand_nightly
 from shared.notifications import flow as notification_flow
@@ -194,7 +194,7 @@ async def override(req: func.HttpRequest) -> func.HttpResponse:
 @invocation
 async def metric_ingest(events: List[func.EventHubEvent]) -> None:
     """Account for a batch. A failure holds the partition: without the retries it would be lost."""
-    batch = delivered([event.get_body() for event in events], events[0].metadata)
+    batch = parse_batch([event.get_body() for event in events], events[0].metadata)
     await ingest.run(batch.events, app.ingestion.pipeline(batch.partition_id))
 
 
@@ -263,7 +263,7 @@ async def trend_runs(timer: func.TimerRequest) -> None:
 @invocation
 async def dead_letters(req: func.HttpRequest) -> func.HttpResponse:
     """The events that failed, for who has a key of the app."""
-    return await _dead_letters(dead_letters_http.listing, req)
+    return await _dead_letters(dead_letters_http.list_letters, req)
 
 
 @ingestion.route(
@@ -290,7 +290,7 @@ async def dead_letter_redrive(req: func.HttpRequest) -> func.HttpResponse:
 @invocation
 async def dead_letters_purge(req: func.HttpRequest) -> func.HttpResponse:
     """Give up for good what failed long ago."""
-    return await _dead_letters(dead_letters_http.purging, req)
+    return await _dead_letters(dead_letters_http.purge_older, req)
 
 
 if settings.ingestion.hub is not None:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from shared.ingestion.decoding.azure_monitor import key
-from shared.ingestion.decoding.readings import Interests, WantedMetric
+from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMetric
 
 RESOURCE = "plan-0"
 METRIC = "backlog"
 BUS = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces/bus"
-INTERESTS = Interests(
+INTERESTS = MetricSubscriptions(
     frozenset({(RESOURCE, METRIC)}),
-    {key(BUS, "ActiveMessages"): (WantedMetric(RESOURCE, METRIC, "total"),)},
+    {key(BUS, "ActiveMessages"): (SubscribedMetric(RESOURCE, METRIC, "total"),)},
 )
 MIB = 1024 * 1024
 SECOND = timedelta(seconds=1)

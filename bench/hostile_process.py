@@ -15,11 +15,11 @@ from pathlib import Path
 from bench.hostile_events import INTERESTS, reading
 from shared.adapters.azure.retry import JitteredRetrying
 from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
-from shared.ingestion.decoding.metric_handler import MetricHandler
+from shared.ingestion.concurrency import task_runner
+from shared.ingestion.decoding.decoding import MetricHandler
 from shared.ingestion.events import process_batch
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Event, Stream
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -54,7 +54,7 @@ def _consumer() -> Consumer:
         MemoryHubReader(),
         MetricHandler(STREAM, INTERESTS),
         JitteredRetrying(),
-        side_by_side(16),
+        task_runner(16),
         lambda: "txid",
     )
 

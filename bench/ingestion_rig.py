@@ -19,10 +19,10 @@ from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.ingestion import SqlIngestionStore
 from shared.adapters.sql.schema import metadata
 from shared.adapters.tables.ingestion import TableIngestionStore
+from shared.ingestion.concurrency import task_runner
 from shared.ingestion.events.accounting import CommitLimits, Writer, plan_commits
 from shared.ingestion.events.ports import IngestionStore
 from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Commit, Effect, Event, Stream
 from shared.settings.connections import StorageConnection
 
@@ -55,7 +55,7 @@ def consumer(store: IngestionStore, stream: Stream) -> Consumer:
         MemoryHubReader(),
         handle,
         JitteredRetrying(),
-        side_by_side(4),
+        task_runner(4),
         partial(token_hex, 16),
     )
 

@@ -20,14 +20,14 @@ from shared.adapters.memory.ingestion import (
 )
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.guard import BreakerGuard
+from shared.ingestion.concurrency import task_runner
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.decoding import decode
-from shared.ingestion.decoding.readings import Interests, WantedMetric
+from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMetric
 from shared.ingestion.events import ingest, process_batch
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 
 BATCH_EVENTS = 100
@@ -47,8 +47,8 @@ def measure(repeats: int = 9, batches: int = 100, calls: int = 1_000) -> Iterato
         f"batches of {BATCH_EVENTS} on memory twins; baseline: an event without the breaker",
     )
     body = _records(BATCH_EVENTS)
-    interests = Interests(
-        monitored={key(BUS, "ActiveMessages"): (WantedMetric("workers", "backlog"),)}
+    interests = MetricSubscriptions(
+        monitored={key(BUS, "ActiveMessages"): (SubscribedMetric("workers", "backlog"),)}
     )
     decoded, parsed = calls_per_second(
         (lambda: decode(body, interests), lambda: json.loads(body)),
@@ -81,7 +81,7 @@ async def _microseconds(batches: int, *, guarded: bool) -> float:
         if guarded:
             await ingest.run(events, line)
         else:
-            ingest.tell(line, await process_batch.run(events, line.consumer))
+            ingest.log_report(line, await process_batch.run(events, line.consumer))
             await ingest.drain(line)
     return (time.process_time() - began) / (batches * BATCH_EVENTS) * 1e6
 
@@ -105,7 +105,7 @@ def _line() -> PartitionPipeline:
         MemoryHubReader(),
         _handle,
         JitteredRetrying(),
-        side_by_side(16),
+        task_runner(16),
         lambda: f"t{next(txids)}",
     )
     guard = BreakerGuard("bench", MemoryBreakerStore(lambda: NOW), _Nobody())

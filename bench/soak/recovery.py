@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from shared.ingestion.events.ports import IngestionStore
 from shared.ingestion.model import Checkpoint, Stream
-from shared.ingestion.ownership.balancing import Ownership
+from shared.ingestion.ownership.load_balancing import Ownership
 
 POLL_SECONDS = 0.25
 

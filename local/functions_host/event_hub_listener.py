@@ -39,11 +39,9 @@ from local.functions_host.worker import Invocation
 from shared.adapters.event_hubs.hub import EventHubReader, KnownPartitions
 from shared.adapters.event_hubs.receiver import DeliverData, EventHubReceiver
 from shared.adapters.tables.ownership import TableOwnershipStore
-from shared.ingestion.ownership.balance import Balancer
-from shared.ingestion.ownership.balancing import BalancingTimes, Ownership
-from shared.ingestion.ownership.processor import Processor
-from shared.ingestion.ownership.repeated_failures import RepeatedFailures
-from shared.ingestion.ownership.serve import processor_name, serve
+from shared.ingestion.ownership.load_balancing import BalancingTimes, Ownership
+from shared.ingestion.ownership.processor import Balancer, Processor, processor_name, run_processor
+from shared.ingestion.ownership.read_partition import RepeatedFailures
 from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
 
 DEFAULT_CONNECTION = "EventHub"
@@ -99,7 +97,7 @@ class EventHubListener:
             while not self._stopping.is_set():
                 try:
                     await self._checkpoints.prepare()
-                    await serve(self._processor(), self._stopping, seconds)
+                    await run_processor(self._processor(), self._stopping, seconds)
                 except Exception as error:
                     self._failed("receive_failed", repr(error))
                     await stops_within(self._stopping, PAUSE_SECONDS)
@@ -110,7 +108,9 @@ class EventHubListener:
     def _processor(self) -> Processor:
         lifetime = self._options.ownership_expiration_seconds
         times = BalancingTimes(lifetime / RENEWALS, lifetime)
-        partitions = KnownPartitions(EventHubReader(self._hub, self._group), times.patience_seconds)
+        partitions = KnownPartitions(
+            EventHubReader(self._hub, self._group), times.hub_timeout_seconds
+        )
         balancer = Balancer(processor_name(), self._owners, partitions, _no_epoch, times)
         return Processor(
             balancer, self._reading, time.monotonic, self._balanced, self._balancing_failed
@@ -171,7 +171,7 @@ class EventHubListener:
         self._reason = reason
 
     def _balancing_failed(self, error: Exception) -> None:
-        if self._failures.worth_telling("balancing", repr(error), time.monotonic()):
+        if self._failures.should_log("balancing", repr(error), time.monotonic()):
             self._failed("balancing_failed", repr(error))
 
     def _failed(self, action: str, reason: str) -> None:

@@ -21,10 +21,10 @@ from shared.cli import tables
 from shared.cli.command import Answer, Misused, command, group, say
 from shared.ingestion.dead_letters.find import DeadLetterQuery, chunks, find, older_than, read
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
-from shared.ingestion.dead_letters.redrive import Done, purge, send_away
+from shared.ingestion.dead_letters.redrive import DeadLetterResult, forward, purge
 from shared.ingestion.decoding.decoding import decode
 from shared.ingestion.decoding.readings import Reading, encode_reading
-from shared.ingestion.errors import BadEvent, NotThere
+from shared.ingestion.errors import BadEvent, NotFound
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.replay import Replayed, Stretch, replay, side_stream, silent
 from shared.ingestion.model import FailureKind
@@ -125,7 +125,7 @@ async def show_account(app: App) -> Answer:
     Of each partition: up to which number every event has an outcome, under which epoch and by whom,
     and which numbers the hub had lost before they were taken in.
     """
-    accounts = await stream_account.run(app.ingestion.store, app.ingestion.store)
+    accounts = await stream_account.run(app.ingestion.store)
     return view.accounts(accounts), tables.accounts
 
 
@@ -222,7 +222,7 @@ async def list_dead_letters(
     """Print one line for each."""
     query = DeadLetterQuery(hub, group, partition, None, kind, await _before(app, older_than))
     letters = await find(app.ingestion.store, query, limit, after)
-    return view.listed(letters, limit), tables.dead_letters
+    return view.letters_page(letters, limit), tables.dead_letters
 
 
 @command(dead_letters, "show")
@@ -241,7 +241,7 @@ async def show_dead_letter(
     if raw:
         sys.stdout.buffer.write(event.body)
         return None
-    return view.whole(stored, event), tables.dead_letter
+    return view.letter_with_body(stored, event), tables.dead_letter
 
 
 @command(dead_letters, "redrive")
@@ -271,10 +271,10 @@ async def redrive_dead_letters(  # noqa: PLR0913  a parameter is an option
         return await _each(app, query, partial(_into_the_pipeline, app))
     store, reader = app.ingestion.store, app.ingestion.hub
     sender = app.ingestion.dead_letter_queue(connection, to_queue)
-    return await _each(app, query, lambda some: send_away(store, reader, sender, some))
+    return await _each(app, query, lambda some: forward(store, reader, sender, some))
 
 
-async def _into_the_pipeline(app: App, letters: Sequence[StoredDeadLetter]) -> Done:
+async def _into_the_pipeline(app: App, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
     outcome = await app.ingestion.redriver.run(letters)
     await app.ingestion.send_redriven(outcome.done)
     return outcome
@@ -297,20 +297,22 @@ async def purge_dead_letters(
     return await _each(app, query, lambda some: purge(app.ingestion.store, some))
 
 
-async def _only_count(letters: Sequence[StoredDeadLetter]) -> Done:
-    return Done(done=list(letters))
+async def _only_count(letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
+    return DeadLetterResult(done=list(letters))
 
 
 async def _each(
-    app: App, query: DeadLetterQuery, act: Callable[[Sequence[StoredDeadLetter]], Awaitable[Done]]
+    app: App,
+    query: DeadLetterQuery,
+    act: Callable[[Sequence[StoredDeadLetter]], Awaitable[DeadLetterResult]],
 ) -> Answer:
     """Take up all that is asked for, a hundred at a time."""
-    outcome = Done()
+    outcome = DeadLetterResult()
     async for some in chunks(app.ingestion.store, query, AT_ONCE):
         outcome.add(await act(some))
     if query.sequence is not None and not (outcome.done or outcome.failed or outcome.gone):
-        raise NotThere("no dead letter of this number")
-    return view.done(outcome), tables.outcome
+        raise NotFound("no dead letter of this number")
+    return view.result(outcome), tables.outcome
 
 
 async def _before(app: App, age: timedelta | None) -> datetime | None:

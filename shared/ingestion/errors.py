@@ -79,5 +79,5 @@ class SendingFailed(IngestionError):
     """Not everything was sent, and what was is not known; send again under the same ids."""
 
 
-class NotThere(IngestionError):
+class NotFound(IngestionError):
     """What was asked for is not there, or not any more."""

@@ -36,6 +36,16 @@ class Stream:
         """Names the stream in a store; no part of a name may hold the separator."""
         return "|".join((self.namespace, self.hub, self.consumer_group, self.partition_id))
 
+    @property
+    def names(self) -> dict[str, str]:
+        """What a store keeps of it."""
+        return {
+            "namespace": self.namespace,
+            "hub": self.hub,
+            "consumer_group": self.consumer_group,
+            "partition_id": self.partition_id,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

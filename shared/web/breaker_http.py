@@ -22,79 +22,77 @@ REASON_CHARACTERS_MAX = 500
 NO_TOKEN = "open the link that was sent when the breaker opened"  # noqa: S105  no password
 
 
-async def show(asked: Request, breaker_controller: BreakerController) -> Reply:
+async def show(request: Request, controller: BreakerController) -> Reply:
     """The state, for who holds a link. Looking changes nothing: mail scanners open links."""
-    if _name(asked) != breaker_controller.name:
-        return _unknown(asked)
-    token = asked.query.get("token", "")
+    if _name(request) != controller.name:
+        return _unknown(request)
+    token = request.query.get("token", "")
     if not token:
-        return _message(asked, 401, "Not allowed", NO_TOKEN)
+        return _message(request, 401, "Not allowed", NO_TOKEN)
     try:
-        view = await breaker_controller.view_with(token)
+        view = await controller.view_with(token)
     except TokenRefused as error:
-        return _message(asked, 403, "Not allowed", str(error))
+        return _message(request, 403, "Not allowed", str(error))
     except StoreUnavailable as error:
-        return _message(asked, 503, "Not known", str(error))
-    if _wants_json(asked):
+        return _message(request, 503, "Not known", str(error))
+    if _wants_json(request):
         return shown(view_json(view))
     return _html(200, view_page(view, token))
 
 
-async def close(asked: Request, breaker_controller: BreakerController) -> Reply:
+async def close(request: Request, controller: BreakerController) -> Reply:
     """Close the incident that the token in the body is for."""
-    if _name(asked) != breaker_controller.name:
-        return _unknown(asked)
-    if len(asked.body) > BODY_BYTES_MAX:
-        return _message(asked, 413, "Too large", TOO_LARGE)
-    token = _fields(asked.body).get("token")
+    if _name(request) != controller.name:
+        return _unknown(request)
+    if len(request.body) > BODY_BYTES_MAX:
+        return _message(request, 413, "Too large", TOO_LARGE)
+    token = _fields(request.body).get("token")
     if not isinstance(token, str) or not token:
-        return _message(asked, 401, "Not allowed", NO_TOKEN)
+        return _message(request, 401, "Not allowed", NO_TOKEN)
     try:
-        breaker = await breaker_controller.close(token)
+        breaker = await controller.close(token)
     except TokenRefused as error:
-        log.warning("[breaker_close_refused] %s: %s", breaker_controller.name, error)
-        return _message(asked, 403, "Not closed", str(error))
+        log.warning("[breaker_close_refused] %s: %s", controller.name, error)
+        return _message(request, 403, "Not closed", str(error))
     except (StoreUnavailable, BreakerChanged) as error:
-        return _message(asked, 503, "Not closed", f"{error}; try again")
+        return _message(request, 503, "Not closed", f"{error}; try again")
     except DependencyDown as error:
-        return _message(asked, 502, "Closed, but the function is still disabled", str(error))
-    log.warning(
-        "[breaker_closed] %s: incident %s %s", breaker_controller.name, breaker.epoch, "by a link"
-    )
-    if _wants_json(asked):
-        return shown({"breaker": breaker_controller.name, "mode": breaker.mode.value})
+        return _message(request, 502, "Closed, but the function is still disabled", str(error))
+    log.warning("[breaker_closed] %s: incident %s %s", controller.name, breaker.epoch, "by a link")
+    if _wants_json(request):
+        return shown({"breaker": controller.name, "mode": breaker.mode.value})
     text = "Events flow again, from where they were held."
     return _html(200, page("Closed", said(text)))
 
 
-async def status(asked: Request, breaker_controller: BreakerController) -> Reply:
+async def status(request: Request, controller: BreakerController) -> Reply:
     """The state and a new link, for who has a key of the app."""
-    if _name(asked) != breaker_controller.name:
-        return _unknown(asked)
+    if _name(request) != controller.name:
+        return _unknown(request)
     try:
-        view = await breaker_controller.view()
+        view = await controller.view()
     except StoreUnavailable as error:
         return shown({"error": str(error)}, 503)
-    return shown(view_json(view, breaker_controller.link(view.breaker, view.read_at)))
+    return shown(view_json(view, controller.link(view.breaker, view.read_at)))
 
 
-async def isolate(asked: Request, breaker_controller: BreakerController) -> Reply:
+async def isolate(request: Request, controller: BreakerController) -> Reply:
     """Stop everything until a person closes it, for who has a key of the app."""
-    if _name(asked) != breaker_controller.name:
-        return _unknown(asked)
+    if _name(request) != controller.name:
+        return _unknown(request)
     try:
-        reason = asked.fields().get("reason")
+        reason = request.fields().get("reason")
     except Refused as error:
         return refused(error)
     if not isinstance(reason, str) or not reason.strip():
         return shown({"error": 'a reason is needed: {"reason": "..."}'}, 400)
     try:
-        breaker = await breaker_controller.isolate(reason.strip()[:REASON_CHARACTERS_MAX])
+        breaker = await controller.isolate(reason.strip()[:REASON_CHARACTERS_MAX])
     except (StoreUnavailable, BreakerChanged) as error:
         return shown({"error": str(error)}, 503)
-    log.warning("[breaker_isolated] %s: %s", breaker_controller.name, breaker.reason)
+    log.warning("[breaker_isolated] %s: %s", controller.name, breaker.reason)
     mode, epoch = breaker.mode.value, breaker.epoch
-    return shown({"breaker": breaker_controller.name, "mode": mode, "epoch": epoch})
+    return shown({"breaker": controller.name, "mode": mode, "epoch": epoch})
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:
@@ -109,12 +107,12 @@ def _fields(body: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _unknown(asked: Request) -> Reply:
-    return _message(asked, 404, "Not found", f"there is no breaker {_name(asked)[:100]!r}")
+def _unknown(request: Request) -> Reply:
+    return _message(request, 404, "Not found", f"there is no breaker {_name(request)[:100]!r}")
 
 
-def _message(asked: Request, code: int, title: str, text: str) -> Reply:
-    if _wants_json(asked):
+def _message(request: Request, code: int, title: str, text: str) -> Reply:
+    if _wants_json(request):
         return shown({"error": text}, code)
     return _html(code, page(title, said(f"{text[:1].upper()}{text[1:]}.")))
 
@@ -123,10 +121,10 @@ def _html(code: int, text: str) -> Reply:
     return Reply(code, text, "text/html", HEADERS)
 
 
-def _name(asked: Request) -> str:
-    return asked.route.get("name", "")
+def _name(request: Request) -> str:
+    return request.route.get("name", "")
 
 
-def _wants_json(asked: Request) -> bool:
-    accept = asked.headers.get("accept", "")
+def _wants_json(request: Request) -> bool:
+    accept = request.headers.get("accept", "")
     return "json" in accept and "html" not in accept

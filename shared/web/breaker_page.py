@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from shared.ingestion.breaker.breaker import BreakerMode
-from shared.ingestion.breaker.view import BreakerView
+from shared.ingestion.operating.breaker import BreakerView
 from shared.notifications.news import stamp
 from shared.web.http import GUARDED
 

@@ -10,15 +10,15 @@ from typing import Any, Protocol
 
 from shared.ingestion.dead_letters.find import DeadLetterQuery, find, older_than, read
 from shared.ingestion.dead_letters.ports import DeadLetterStore, StoredDeadLetter
-from shared.ingestion.dead_letters.redrive import Done, Redriver, purge
+from shared.ingestion.dead_letters.redrive import DeadLetterResult, Redriver, purge
 from shared.ingestion.errors import (
     DependencyDown,
     HubUnavailable,
     IngestionError,
-    NotThere,
+    NotFound,
     StoreUnavailable,
 )
-from shared.ingestion.events.ports import HubReader, IngestionStore
+from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
 from shared.web.http import Refused, Reply, Request, refused, shown
@@ -30,7 +30,7 @@ NUMBER = re.compile(r"\d{1,18}")
 DAYS_MAX = 36_500
 
 
-class Store(IngestionStore, DeadLetterStore, Protocol):
+class Store(CheckpointReader, DeadLetterStore, Protocol):
     """One class serves both ports."""
 
 
@@ -44,53 +44,49 @@ class DeadLetterService:
     sent: Callable[[Sequence[StoredDeadLetter]], Awaitable[None]]
 
 
-async def listing(asked: Request, dead_letter_service: DeadLetterService) -> Reply:
+async def list_letters(request: Request, service: DeadLetterService) -> Reply:
     """So many of them; ``?partition=&kind=&limit=&after=``."""
 
     async def answer() -> Any:
-        limit = _number(asked.query.get("limit", "100"), "limit", LIST_MAX)
-        after = asked.query.get("after")
+        limit = _number(request.query.get("limit", "100"), "limit", LIST_MAX)
+        after = request.query.get("after")
         start = _number(after, "after") if after else None
-        return view.listed(
-            await find(dead_letter_service.store, _wanted(asked), limit, start), limit
-        )
+        return view.letters_page(await find(service.store, _wanted(request), limit, start), limit)
 
     return await _answered(answer)
 
 
-async def show(asked: Request, dead_letter_service: DeadLetterService) -> Reply:
+async def show(request: Request, service: DeadLetterService) -> Reply:
     """One, with its error and body."""
 
     async def answer() -> Any:
-        return view.whole(
-            *await read(dead_letter_service.store, dead_letter_service.hub, _one(asked))
-        )
+        return view.letter_with_body(*await read(service.store, service.hub, _one(request)))
 
     return await _answered(answer)
 
 
-async def redrive(asked: Request, dead_letter_service: DeadLetterService) -> Reply:
+async def redrive(request: Request, service: DeadLetterService) -> Reply:
     """One into the pipeline again, exactly once."""
 
     async def answer() -> Any:
-        letters = await find(dead_letter_service.store, _one(asked), TAKEN_UP_MAX)
+        letters = await find(service.store, _one(request), TAKEN_UP_MAX)
         if not letters:
-            raise NotThere("no dead letter of this number")
-        outcome = await dead_letter_service.redriver.run(letters)
-        await dead_letter_service.sent(outcome.done)
-        return view.done(outcome)
+            raise NotFound("no dead letter of this number")
+        outcome = await service.redriver.run(letters)
+        await service.sent(outcome.done)
+        return view.result(outcome)
 
     return await _answered(answer)
 
 
-async def purging(asked: Request, dead_letter_service: DeadLetterService) -> Reply:
+async def purge_older(request: Request, service: DeadLetterService) -> Reply:
     """Give up what failed so many days ago: ``{"older_than_days": 30}``, a hundred at a time."""
 
     async def answer() -> Any:
-        days = _days(asked)
-        letters = await _older(dead_letter_service.store, _wanted(asked), timedelta(days=days))
-        outcome = await purge(dead_letter_service.store, letters) if letters else Done()
-        return {**view.done(outcome), "more": len(letters) == TAKEN_UP_MAX}
+        days = _days(request)
+        letters = await _older(service.store, _wanted(request), timedelta(days=days))
+        outcome = await purge(service.store, letters) if letters else DeadLetterResult()
+        return {**view.result(outcome), "more": len(letters) == TAKEN_UP_MAX}
 
     return await _answered(answer)
 
@@ -110,7 +106,7 @@ async def _answered(answer: Callable[[], Awaitable[Any]]) -> Reply:
         return shown(await answer())
     except Refused as error:
         return refused(error)
-    except NotThere as error:
+    except NotFound as error:
         return shown({"error": str(error)}, 404)
     except (StoreUnavailable, HubUnavailable, DependencyDown) as error:
         return shown({"error": f"{type(error).__name__}: {error}"}, 503)
@@ -118,11 +114,11 @@ async def _answered(answer: Callable[[], Awaitable[Any]]) -> Reply:
         return shown({"error": f"{type(error).__name__}: {error}"}, 500)
 
 
-def _wanted(asked: Request) -> DeadLetterQuery:
-    kind = asked.query.get("kind")
+def _wanted(request: Request) -> DeadLetterQuery:
+    kind = request.query.get("kind")
     if kind and kind not in set(FailureKind):
         raise Refused(400, f"kind: one of {', '.join(FailureKind)} is needed")
-    query = asked.query
+    query = request.query
     return DeadLetterQuery(
         hub=query.get("hub"),
         consumer_group=query.get("group"),
@@ -131,9 +127,9 @@ def _wanted(asked: Request) -> DeadLetterQuery:
     )
 
 
-def _one(asked: Request) -> DeadLetterQuery:
-    number = _number(asked.route.get("sequence", ""), "sequence")
-    return replace(_wanted(asked), partition_id=asked.route.get("partition"), sequence=number)
+def _one(request: Request) -> DeadLetterQuery:
+    number = _number(request.route.get("sequence", ""), "sequence")
+    return replace(_wanted(request), partition_id=request.route.get("partition"), sequence=number)
 
 
 def _number(text: str, name: str, most: int | None = None) -> int:
@@ -143,8 +139,8 @@ def _number(text: str, name: str, most: int | None = None) -> int:
     return int(text)
 
 
-def _days(asked: Request) -> float:
-    days = asked.fields().get("older_than_days")
+def _days(request: Request) -> float:
+    days = request.fields().get("older_than_days")
     if isinstance(days, bool) or not isinstance(days, int | float) or not 0 <= days <= DAYS_MAX:
         raise Refused(400, f'{{"older_than_days": 30}} is needed, from 0 to {DAYS_MAX}')
     return float(days)

@@ -16,7 +16,7 @@ from typing import ParamSpec, Protocol, Self, TypeVar
 
 from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.policy import Resource
-from shared.ingestion.lanes import Retrying
+from shared.ingestion.concurrency import Retrying
 from shared.settings import Settings
 from shared.settings.connections import StorageConnection
 from shared.wiring import checks

@@ -17,19 +17,19 @@ from shared.ingestion.breaker.breaker import BreakerTimes
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
 from shared.ingestion.breaker.ports import Announcer, ConsumptionSwitch
+from shared.ingestion.concurrency import heartbeat_every, task_runner
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver
 from shared.ingestion.decoding.azure_monitor import key
-from shared.ingestion.decoding.metric_handler import MetricHandler
-from shared.ingestion.decoding.readings import Interests, WantedMetric
+from shared.ingestion.decoding.decoding import MetricHandler
+from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMetric
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.ports import Handler, IngestionStore, OutboxSender
 from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.events.retain import EffectRetention
+from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.tail import TailWatch
-from shared.ingestion.lanes import every, side_by_side
 from shared.ingestion.model import Stream
 from shared.ingestion.operating.breaker import BreakerController, Hub
 from shared.ingestion.ownership.ports import PartitionReceiver
@@ -76,11 +76,11 @@ class IngestionParts(IngestionStores):
             hub=self.hub,
             handle=redacting_call(self.handler_of(stream)),  # a user may have written it
             retry=self._app.retry,
-            together=side_by_side(LANES_MAX),
+            run_tasks=task_runner(LANES_MAX),
             new_txid=partial(token_hex, 16),
             outages=self._app.checked.outages,
         )
-        beat = every(BEAT_SECONDS)
+        beat = heartbeat_every(BEAT_SECONDS)
         return PartitionPipeline(consumer, self.guard, self.sender, time.monotonic, beat)
 
     def _measured(self, store: IngestionStore) -> IngestionStore:
@@ -99,7 +99,7 @@ class IngestionParts(IngestionStores):
         return lambda stream: MetricHandler(stream, self.interests, bytes_max)
 
     @property
-    def interests(self) -> Interests:
+    def interests(self) -> MetricSubscriptions:
         """What the rules ask of the hub."""
         return interests_of(self._app.resources.values())
 
@@ -129,17 +129,17 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def tail_watch(self) -> TailWatch:
-        return TailWatch(side_by_side(TAILS_AT_ONCE))
+        return TailWatch(task_runner(TAILS_AT_ONCE))
 
     @cached_property
     def effect_retention(self) -> EffectRetention:
         """Who removes what handlers kept for long enough."""
         kept = self.settings.effects_kept
-        return EffectRetention(self.store, self.retention, kept, time.monotonic)
+        return EffectRetention(self.store, kept, time.monotonic)
 
     async def send_event(self, body: bytes) -> None:
         """To the hub, for people who try things. Raises HubUnavailable."""
-        from shared.adapters.event_hubs.sender import send_event  # noqa: PLC0415  heavy to import
+        from shared.adapters.event_hubs.hub import send_event  # noqa: PLC0415  heavy to import
 
         await send_event(self.connection, body)
 
@@ -164,7 +164,7 @@ class IngestionParts(IngestionStores):
         """Send what dead letters that were put in again led to: whoever did that is the one to."""
         for stream in {stored.stream for stored in letters}:
             numbers = [stored.letter.sequence for stored in letters if stored.stream == stream]
-            leases = outbox.Leases(dict.fromkeys(numbers, 0))
+            leases = outbox.OutboxLeases(dict.fromkeys(numbers, 0))
             await outbox.drain(stream, self.store, self.sender, leases)
 
     def dead_letter_queue(self, connection: str, queue: str) -> ServiceBusDeadLetters:
@@ -236,19 +236,21 @@ class IngestionParts(IngestionStores):
         return self._app.open(AppSettingSwitch, app, BREAKER, self._app.settings.arm_endpoint)
 
 
-def interests_of(resources: Iterable[Resource]) -> Interests:
+def interests_of(resources: Iterable[Resource]) -> MetricSubscriptions:
     """What scaling_rules.py asks events for."""
     pushed: set[tuple[str, str]] = set()
-    monitored: dict[tuple[str, str], tuple[WantedMetric, ...]] = {}
+    monitored: dict[tuple[str, str], tuple[SubscribedMetric, ...]] = {}
     for resource in resources:
         for name, source in resource.metrics.items():
             if isinstance(source, HubMetric):
                 pushed.add((resource.name, name))
             elif isinstance(source, AzureMonitorMetric):
                 at = key(source.resource_id, source.metric)
-                wanted = WantedMetric(resource.name, name, source.aggregation, source.time_grain)
+                wanted = SubscribedMetric(
+                    resource.name, name, source.aggregation, source.time_grain
+                )
                 monitored[at] = (*monitored.get(at, ()), wanted)
-    return Interests(frozenset(pushed), monitored)
+    return MetricSubscriptions(frozenset(pushed), monitored)
 
 
 def rule(breaker: BreakerSettings) -> TripRule:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from shared.ingestion.breaker.ports import BreakerStore
 from shared.ingestion.dead_letters.ports import DeadLetterStore, NewestDeadLetters
 from shared.ingestion.events.handling import Handling
-from shared.ingestion.events.ports import Accounts, IngestionStore, RetentionStore
+from shared.ingestion.events.ports import IngestionStore, RetentionStore
 from shared.ingestion.ownership.ports import OwnershipStore
 from shared.settings.connections import EventHubConnection
 from shared.settings.ingestion import IngestionSettings
@@ -25,7 +25,7 @@ BREAKER = "metric_ingest"
 """The name of the circuit breaker around the event hub: that of the function behind it."""
 
 
-class EventStore(IngestionStore, DeadLetterStore, NewestDeadLetters, Accounts, Protocol):
+class EventStore(IngestionStore, DeadLetterStore, NewestDeadLetters, RetentionStore, Protocol):
     """One class serves all of these ports."""
 
 
@@ -65,17 +65,6 @@ class IngestionStores(Parts):
         from shared.adapters.sql.ingestion import SqlIngestionStore  # noqa: PLC0415  heavy
 
         return SqlIngestionStore(self.database)
-
-    @cached_property
-    def retention(self) -> RetentionStore:
-        """How old what became of events is."""
-        if self.settings.database_url:
-            from shared.adapters.sql.retention import SqlRetentionStore  # noqa: PLC0415  heavy
-
-            return SqlRetentionStore(self.database)
-        from shared.adapters.tables.retention import TableRetentionStore  # noqa: PLC0415  heavy
-
-        return self._app.open(TableRetentionStore, self._app.storage)
 
     @cached_property
     def breaker_store(self) -> BreakerStore:

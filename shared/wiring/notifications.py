@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from shared.autoscaling.flows import notify
-from shared.ingestion.breaker.announcement import closing
+from shared.ingestion.breaker.announcement import closing_news
 from shared.ingestion.operating import notices
 from shared.nightly.notices import trend_notices
 from shared.notifications.ports import NotificationStore, Notifier, Observed, Source
@@ -57,7 +57,7 @@ class NotificationParts(Parts):
 
     async def _breaker(self, _since: datetime, _now: datetime) -> Observed:
         seen = await self._app.ingestion.breaker_store.load()
-        news = closing(BREAKER, seen.breaker)
+        news = closing_news(BREAKER, seen.breaker)
         return Observed([news] if news else [])
 
     async def _dead_letters(self, since: datetime, _now: datetime) -> Observed:

@@ -14,12 +14,16 @@ from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.model import Event
-from shared.ingestion.ownership.balance import Balancer
-from shared.ingestion.ownership.balancing import BalancingTimes, Ownership
-from shared.ingestion.ownership.processor import Processor
-from shared.ingestion.ownership.read_partition import PartitionReader
-from shared.ingestion.ownership.repeated_failures import RepeatedFailures
-from shared.ingestion.ownership.serve import BackgroundReading, processor_name, repeat, serve
+from shared.ingestion.ownership.load_balancing import BalancingTimes, Ownership
+from shared.ingestion.ownership.processor import (
+    BackgroundTask,
+    Balancer,
+    Processor,
+    processor_name,
+    run_periodically,
+    run_processor,
+)
+from shared.ingestion.ownership.read_partition import PartitionReader, RepeatedFailures
 from shared.wiring.app import App
 
 log = logging.getLogger(__name__)
@@ -52,7 +56,7 @@ class Runner:
             Balancer(
                 self.name,
                 ingestion.owners,
-                KnownPartitions(ingestion.hub, times.patience_seconds),
+                KnownPartitions(ingestion.hub, times.hub_timeout_seconds),
                 self._committed_epoch,
                 times,
             ),
@@ -67,9 +71,11 @@ class Runner:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until ``stopping`` is set; then everything is given up."""
-        watching = asyncio.create_task(repeat(self._watch_tails, stopping, self._tail_seconds))
+        watching = asyncio.create_task(
+            run_periodically(self._watch_tails, stopping, self._tail_seconds)
+        )
         try:
-            await serve(self.processor, stopping, self._cycle_seconds)
+            await run_processor(self.processor, stopping, self._cycle_seconds)
         finally:
             watching.cancel()
             await asyncio.wait([watching])
@@ -84,9 +90,9 @@ class Runner:
         except Exception as error:  # each partition's has a line of its own
             log.warning("[tails_failed] %s: %s", type(error).__name__, error)
 
-    def _start(self, reader: PartitionReader, lease: Ownership) -> BackgroundReading:
+    def _start(self, reader: PartitionReader, lease: Ownership) -> BackgroundTask:
         log.info("[partition_taken] %s under epoch %s", lease.partition_id, lease.epoch)
-        return BackgroundReading(reader.read(lease))
+        return BackgroundTask(reader.read(lease))
 
     async def _process(self, events: Sequence[Event], lease: Ownership) -> None:
         pipeline = self._pipeline(lease)
@@ -111,7 +117,7 @@ class Runner:
 
     def _failed(self, lease: Ownership, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
-        if self._failures.worth_telling(lease.partition_id, text, time.monotonic()):
+        if self._failures.should_log(lease.partition_id, text, time.monotonic()):
             level = logging.ERROR if isinstance(error, StreamRecreated) else logging.WARNING
             log.log(level, "[partition_held] %s: %s", _where(lease), text)
 
@@ -121,7 +127,7 @@ class Runner:
 
     def _balancing_failed(self, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
-        if self._failures.worth_telling("balancing", text, time.monotonic()):
+        if self._failures.should_log("balancing", text, time.monotonic()):
             log.warning("[balancing_failed] %s", text)
 
     def _log_reason(self, reason: str) -> None:

@@ -21,15 +21,11 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.schema import CreateTable, DDLElement
 
-from shared.adapters.event_hubs.checkpoints import Group, PartitionRow
 from shared.adapters.sql import breaker as ingestion_sql_breaker
-from shared.adapters.sql import checkpoints as ingestion_checkpoints_sql
 from shared.adapters.sql import ingestion as ingestion_sql
 from shared.adapters.sql import ownership as ingestion_sql_owners
-from shared.adapters.sql import retention as ingestion_sql_retention
 from shared.adapters.sql import writing as ingestion_sql_writing
 from shared.adapters.sql.breaker import SqlBreakerStore
-from shared.adapters.sql.checkpoints import SqlPartitionRows
 from shared.adapters.sql.engine import Sql, store_errors
 from shared.adapters.sql.ingestion import SqlIngestionStore
 from shared.adapters.sql.ownership import SqlOwnershipStore
@@ -37,7 +33,7 @@ from shared.adapters.sql.schema import UtcTime, effects, metadata, outbox
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.errors import StoreUnavailable
-from shared.ingestion.ownership.balancing import OwnershipClaim
+from shared.ingestion.ownership.load_balancing import OwnershipClaim
 from tests.contract.ingestion import commit, effect, gap, letter, new_stream
 
 MODULES = (
@@ -45,8 +41,6 @@ MODULES = (
     ingestion_sql_writing,
     ingestion_sql_owners,
     ingestion_sql_breaker,
-    ingestion_sql_retention,
-    ingestion_checkpoints_sql,
 )
 STATEMENTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": statement
@@ -149,11 +143,6 @@ async def spoken() -> Spoken:
     for failures in (1, 2):
         await breakers.put_tally(Tally(A_TIME, "i1", 5, failures))
     await breakers.tallies(A_TIME)
-    rows, group = SqlPartitionRows(sql), Group("ns", "hub", "$Default")
-    row = await rows.write(group, PartitionRow("0", "a", 1, 1))
-    await rows.write(group, row)
-    await rows.row(group, "0")
-    await rows.rows(group)
     await sql.close()
     return found
 
@@ -191,7 +180,7 @@ def test_what_is_said_past_the_compiler_has_its_values_in_the_order_of_its_colum
     table: Table,
 ) -> None:
     connection, stream = Mock(dialect=AZURE_SQL), new_stream()
-    names = list(ingestion_sql_writing.names_of(stream))
+    names = list(stream.names)
     given = [column for column in table.c if column.server_default is None]
     keys = [column.key for column in given]
     assert keys[: len(names)] == names
@@ -201,7 +190,7 @@ def test_what_is_said_past_the_compiler_has_its_values_in_the_order_of_its_colum
     columns, _, places = said_to_it.partition(" VALUES ")
     assert re.findall(r"\[(\w+)\]", columns)[1:] == [column.name for column in given]
     assert places == f"({', '.join('?' * len(keys))})"
-    assert values == [(*ingestion_sql_writing.names_of(stream).values(), *own)] * 2
+    assert values == [(*stream.names.values(), *own)] * 2
     assert all(not isinstance(column.type, UtcTime) for column in given), "bound by the compiler"
 
 

@@ -117,7 +117,7 @@ async def test_what_a_foreign_page_can_send_without_asking_isolates_and_purges_n
     nobody: Any = SimpleNamespace(name="metric_ingest")  # whatever is asked of it fails
     body = b'{"reason": "evil", "older_than_days": 0}'
     asked = Request(route={"name": "metric_ingest"}, headers={"content-type": kind}, body=body)
-    answer = await dead_letters_http.purging(asked, nobody)
+    answer = await dead_letters_http.purge_older(asked, nobody)
     assert (answer.status, "application/json" in answer.body) == (415, True)
     answer = await breaker_http.isolate(asked, nobody)
     assert (answer.status, "application/json" in answer.body) == (415, True)

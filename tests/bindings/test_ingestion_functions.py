@@ -24,13 +24,12 @@ from shared.adapters.memory.ingestion import (
     MemoryBreakerStore,
     MemoryHubReader,
     MemoryIngestionStore,
-    MemoryRetentionStore,
 )
 from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_metric, encode_metric
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 from shared.notifications.news import News
@@ -93,7 +92,6 @@ class App:
         """Give the twins to the app of this module."""
         self.module, parts = module, module.app.ingestion
         parts.hub, parts.sender, parts.store = self.hub, self, self.store
-        parts.retention = MemoryRetentionStore(self.store)
         parts.breaker_store = self.breakers
         module.app.notifications.notifier = self
 
@@ -154,7 +152,7 @@ class App:
 class Breakers(MemoryBreakerStore):
     loads = 0
 
-    async def load(self) -> SeenBreaker:
+    async def load(self) -> BreakerSnapshot:
         self.loads += 1
         return await super().load()
 

@@ -16,28 +16,20 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from shared.adapters.event_hubs.checkpoints import PartitionRows
-from shared.adapters.memory.checkpoints import MemoryPartitionRows
 from shared.adapters.memory.ingestion import (
     MemoryBreakerStore,
     MemoryIngestionStore,
     MemoryOwnershipStore,
-    MemoryRetentionStore,
 )
 from shared.adapters.sql.breaker import SqlBreakerStore
-from shared.adapters.sql.checkpoints import SqlPartitionRows
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.ingestion import SqlIngestionStore
 from shared.adapters.sql.ownership import SqlOwnershipStore
-from shared.adapters.sql.retention import SqlRetentionStore
 from shared.adapters.sql.schema import metadata
 from shared.adapters.tables.breaker import TableBreakerStore
-from shared.adapters.tables.checkpoints import TablePartitionRows
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.ownership import TableOwnershipStore
-from shared.adapters.tables.retention import TableRetentionStore
 from shared.ingestion.breaker.ports import BreakerStore
-from shared.ingestion.events.ports import RetentionStore
 from shared.ingestion.ownership.ports import OwnershipStore
 from shared.settings.connections import StorageConnection
 from tests.contract.ingestion import Store
@@ -72,14 +64,6 @@ class Backend:
             return self._closing(TableIngestionStore(self._storage))
         return SqlIngestionStore(self.sql)
 
-    def retention(self, store: Store) -> RetentionStore:
-        """Of the streams of that store."""
-        if isinstance(store, MemoryIngestionStore):
-            return MemoryRetentionStore(store)
-        if self.kind == "tables":
-            return self._closing(TableRetentionStore(self._storage))
-        return SqlRetentionStore(self.sql)
-
     def owners(self) -> OwnershipStore:
         """Of a hub that nobody else reads."""
         if self.kind == "memory":
@@ -97,13 +81,6 @@ class Backend:
         if self.kind == "tables":
             return self._closing(TableBreakerStore(self._storage, name))
         return SqlBreakerStore(self.sql, name)
-
-    def partition_rows(self) -> PartitionRows:
-        if self.kind == "memory":
-            return MemoryPartitionRows(now)
-        if self.kind == "tables":
-            return self._closing(TablePartitionRows(self._storage))
-        return SqlPartitionRows(self.sql)
 
     @cached_property
     def sql(self) -> Sql:
@@ -145,11 +122,6 @@ async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
 @pytest.fixture
 def store(backend: Backend) -> Store:
     return backend.store()
-
-
-@pytest.fixture
-def retention(backend: Backend, store: Store) -> RetentionStore:
-    return backend.retention(store)
 
 
 @pytest.fixture

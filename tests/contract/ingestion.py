@@ -10,7 +10,7 @@ from typing import Protocol
 
 from shared.ingestion.dead_letters.ports import DeadLetterStore, NewestDeadLetters
 from shared.ingestion.events.accounting import dead_letter
-from shared.ingestion.events.ports import IngestionStore
+from shared.ingestion.events.ports import IngestionStore, RetentionStore
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -26,7 +26,7 @@ from shared.ingestion.model import (
 from tests.builders import NOW
 
 
-class Store(IngestionStore, DeadLetterStore, NewestDeadLetters, Protocol):
+class Store(IngestionStore, DeadLetterStore, NewestDeadLetters, RetentionStore, Protocol):
     """One class serves all these ports."""
 
 

@@ -1,140 +1,161 @@
 """Random sequences of calls on a memory twin and a real adapter, whose answers must be the same.
 
-A ``Machine`` makes each call of a sequence on both sides. It compares the answers, or the errors,
-and after every step what both sides remember. Some calls fail on the way to the store: before they
-are carried out, or after that, so that only their reply is lost. Of such a call it is not known
-whether it took effect. Then the real side must be as if the call was never made, or as if it
-succeeded.
+A machine of `hypothesis.stateful` makes each call on both sides and compares the answers, or the
+errors. Some calls fail on the way to the service, before they are carried out or after that, so
+that only their reply is lost; or a second writer goes first. Of a call that failed it is not known
+whether it took effect: then the real side must be as if it was never made, or as if it succeeded.
+
+``SideBySide`` is the base of all machines, ``StoreMachine`` that of those that run on each store
+of ingestion and compare after every step what both sides remember.
 
 What may differ between the sides, and is compared in another way:
 
 - Version tokens: each side has its own. One side's token must change exactly when the other's does.
-- Times by the store's clock: they must lie within ``A_MOMENT`` of when the call was made.
+- Times by a store's own clock: they must lie within ``A_MOMENT`` of when the call was made.
 
-The default is a few hundred steps, the same ones in every run. ``STATEFUL_EXAMPLES=500`` runs so
-many sequences for each machine and backend, and different ones each time.
+The default is a few examples, the same ones in every run. ``STATEFUL_EXAMPLES=500`` runs so many
+for each machine and backend, different ones each time, and shortens one that fails.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from contextvars import Context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, Generic, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
-import pytest
-from azure.core.exceptions import ServiceRequestError, ServiceResponseError
-from azure.core.pipeline.transport import AsyncHttpTransport
-from hypothesis import settings
+from azure.core.exceptions import AzureError
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, run_state_machine_as_test
 
-from shared.adapters.azure.transport import ServerTimeTransport
-from shared.adapters.sql.engine import Sql
+from tests.builders import NOW
+from tests.contract.faulty_network import LOST, NO_FAULT, SERVER_ERROR, TIMEOUT, Fault, Network
 
 T = TypeVar("T")
-MORE = os.environ.get("STATEFUL_EXAMPLES", "")
+Call = Callable[[], Awaitable[Any]]
 A_MOMENT = timedelta(seconds=5)
 REAL_BACKENDS = ("tables", "sqlite", "postgres")
+HOSTILE = ("a|b", "sales/ü#?", "x\\y%41", "=2F", "..", " ", "'or''", "😀" * 3, "a\x00b\n")
+"""Names and texts that services read as something else unless they are encoded."""
+names = st.sampled_from(HOSTILE)
+texts = st.one_of(names, st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 
 
-# --- faults on the way to a store ---------------------------------------------------------------
+class OutcomeUnknown(Exception):
+    """Stands for any error after which the caller does not know whether its write took effect."""
 
 
-@dataclass(frozen=True)
-class Fault:
-    """What happens to the requests of one call, from request number ``after`` on. A client may
-    repeat a request by itself; with more than one step its repetitions fail too."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call gave: a value, or an error of the port."""
 
-    name: str
-    steps: tuple[str, ...] = field(default=(), repr=False)
-    after: int = field(default=0, repr=False)
-
-
-NO_FAULT = Fault("no fault")
-GIVES_UP = ("not sent",) * 8
-FAULTS = [
-    Fault("the reply is lost", ("reply lost",)),
-    Fault("the second reply is lost", ("reply lost",), 1),
-    Fault("the reply is lost, and then the connection", ("reply lost", *GIVES_UP)),
-    Fault("the second reply is lost, and then the connection", ("reply lost", *GIVES_UP), 1),
-    Fault("no connection", GIVES_UP),
-    Fault("no connection after the first request", GIVES_UP, 1),
-]
-
-
-def faults(weight: int = 3) -> st.SearchStrategy[Fault]:
-    """No fault ``weight`` times as often as any."""
-    return st.sampled_from([NO_FAULT] * weight * len(FAULTS) + FAULTS)
-
-
-class Wire:
-    """The way to all stores of a test. Commits of a database and requests of a table count."""
-
-    def __init__(self) -> None:
-        self._faulty = False
-        self._coming: list[str] = []
-
-    @contextmanager
-    def under(self, fault: Fault) -> Iterator[None]:
-        self._faulty = fault is not NO_FAULT
-        self._coming = ["works"] * fault.after + list(fault.steps)
-        try:
-            yield
-        finally:
-            self._faulty, self._coming = False, []
-
-    def next(self) -> str:
-        return self._coming.pop(0) if self._coming else "works"
-
-    def through_tables(self, patch: pytest.MonkeyPatch) -> None:
-        send, sleep = ServerTimeTransport.send, AsyncHttpTransport.sleep
-
-        async def faulty_send(transport: Any, request: Any, **options: Any) -> Any:
-            coming = self.next()
-            if coming == "not sent":
-                raise ServiceRequestError("there is no connection")
-            response = await send(transport, request, **options)
-            if coming == "reply lost":
-                raise ServiceResponseError("the reply was lost")
-            return response
-
-        async def short_sleep(transport: Any, duration: float) -> None:
-            await sleep(transport, 0 if self._faulty else duration)
-
-        patch.setattr(ServerTimeTransport, "send", faulty_send)
-        patch.setattr(AsyncHttpTransport, "sleep", short_sleep)  # before the client tries again
-
-    def through(self, sql: Sql) -> None:
-        dialect = sql.engine.dialect
-        commit, error = dialect.do_commit, dialect.loaded_dbapi.OperationalError
-
-        def faulty_commit(connection: Any) -> None:
-            coming = self.next()
-            if coming == "not sent":
-                raise error("there is no connection")
-            commit(connection)
-            if coming == "reply lost":
-                raise error("the reply was lost")
-
-        vars(dialect)["do_commit"] = faulty_commit  # of this engine only
-
-
-# --- the two sides ------------------------------------------------------------------------------
+    value: Any = None
+    error: type[Exception] | None = None
 
 
 @dataclass(frozen=True)
 class Both(Generic[T]):
-    """What each side answered: a version is given back to the side that it came from."""
+    """The same thing as the twin has it, and as the adapter has it."""
 
     twin: T
     real: T
 
     def of(self, side: Side) -> T:
         return self.twin if side.is_twin else self.real
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+class SideBySide(RuleBasedStateMachine):
+    """The base of the machines. ``errors`` are those that the port documents."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = ()
+    conflicts: ClassVar[tuple[type[Exception], ...]] = ()
+    """Of them those that a write may meet because it took effect already, unheard of."""
+
+    def __init__(self, runner: asyncio.Runner, network: Network) -> None:
+        super().__init__()
+        self.runner, self.network = runner, network
+        self.network.now = NOW
+
+    def run(self, call: Call) -> Any:
+        """In a task of its own: nothing of an earlier call's context, such as a time, is left."""
+
+        async def called() -> Any:
+            return await call()
+
+        return self.runner.run(called(), context=Context())
+
+    async def _answer(self, call: Call) -> Answer:
+        try:
+            return Answer(await call())
+        except self.errors as error:
+            return Answer(error=type(error))
+        except (AzureError, TimeoutError):
+            return Answer(error=OutcomeUnknown)
+
+    def both(
+        self,
+        twin: Call,
+        real: Call,
+        *,
+        shown: Callable[[Any], Any] = same,
+        fault: Fault = NO_FAULT,
+        first: tuple[Call, Call] | None = None,
+        knows_own: bool = False,
+    ) -> Both[Any] | None:
+        """Make the call on both and compare. Answers the values, where neither raised an error.
+
+        `first` is what a second writer does just before the call's first write, on the twin and
+        on the service. `knows_own`: a write that the client repeats is recognised as its own.
+        """
+        others: list[Answer] = []
+        if first:  # of a write that loses a race, a lost reply hides that it was refused
+            fault = NO_FAULT
+
+        async def second_writer() -> None:
+            assert first is not None
+            others.append(await self._answer(first[1]))
+
+        self.network.arm(fault, second_writer if first else None)
+        found = self.run(lambda: self._answer(real))
+        struck = self.network.disarm()
+        if first and others:
+            self.same(self.run(lambda: self._answer(first[0])), others[0], shown)
+        if fault is TIMEOUT and struck:
+            assert found.error is OutcomeUnknown, f"timed out, but {found}"
+            return None
+        expected = self.run(lambda: self._answer(twin))
+        repeated = fault is SERVER_ERROR and not knows_own
+        may_differ = struck and (fault is LOST or repeated)
+        if not may_differ or found.error not in (OutcomeUnknown, *self.conflicts):
+            return self.same(expected, found, shown)
+        return None
+
+    def same(
+        self, expected: Answer, found: Answer, shown: Callable[[Any], Any]
+    ) -> Both[Any] | None:
+        """Both values, which are the same as far as they are shown; None where both failed."""
+        both = f"the twin:    {expected}\nthe adapter: {found}"
+        assert found.error is expected.error, both
+        if found.error:
+            return None
+        assert shown(found.value) == shown(expected.value), both
+        return Both(expected.value, found.value)
+
+    def later(self, seconds: float) -> None:
+        self.network.now += timedelta(seconds=seconds)
+
+
+# --- machines of stores, which have a clock of their own ------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -148,7 +169,7 @@ class Side:
         return self.stores[name]
 
 
-Call = Callable[[Side], Awaitable[Any]]
+SideCall = Callable[[Side], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
@@ -162,34 +183,23 @@ class Look:
     handles: Mapping[Any, Any] = field(default_factory=dict)
 
 
-def same(answer: Any) -> Any:
-    return answer
-
-
-class Machine(RuleBasedStateMachine):
+class StoreMachine(SideBySide):
     """The base of a machine for one port: its rules call ``step`` and ``race``.
 
-    A subclass has ``open`` and ``look``; ``errors`` are those that the port promises, ``lost_race``
-    those by which a client's own repetition of a call may be refused.
+    A subclass has ``open`` and ``look``. A fault shows as the error ``unavailable`` of the port.
     """
 
-    errors: ClassVar[tuple[type[Exception], ...]]
     unavailable: ClassVar[type[Exception]]
-    lost_race: ClassVar[tuple[type[Exception], ...]]
 
-    def __init__(self, wire: Wire) -> None:
-        super().__init__()
-        self.runner = asyncio.Runner()
-        self.wire = wire
+    def __init__(self, network: Network) -> None:
+        super().__init__(asyncio.Runner(), network)
         self.began = self.ended = datetime.now(UTC)
         self.slowest = timedelta(0)
         self._stack = AsyncExitStack()
         self._tokens: dict[Any, list[Both[Any]]] = {}
         self.handles: dict[Any, list[Both[Any]]] = {}
-        self.twin, self.real = (Side(n == 0, s) for n, s in enumerate(self.run(self._open())))
-
-    async def _open(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        return await self.open(self._stack)
+        opened = self.run(lambda: self.open(self._stack))
+        self.twin, self.real = (Side(n == 0, stores) for n, stores in enumerate(opened))
 
     async def open(self, stack: AsyncExitStack) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """The stores of the twin, by ``self.clock``, and those of the real side."""
@@ -203,75 +213,60 @@ class Machine(RuleBasedStateMachine):
         """The twin's: when the step began."""
         return self.began
 
-    def run(self, work: Awaitable[T]) -> T:
-        async def running() -> T:
-            return await work
-
-        return self.runner.run(running())
-
     # --- steps ---
 
     def step(
         self,
-        call: Call,
-        plain: Callable[[Any], Any] = same,
+        call: SideCall,
+        shown: Callable[[Any], Any] = same,
         fault: Fault = NO_FAULT,
         repeatable: bool = False,
     ) -> Both[Any] | None:
         """Make a call on both sides; what both answer, or None where it failed.
 
-        ``plain`` is the part of an answer that both sides share. A ``repeatable`` call may take
+        ``shown`` is the part of an answer that both sides share. A ``repeatable`` call may take
         effect in part, and is made again after a fault.
         """
         real = self._on_real(call, fault)
-        if fault is not NO_FAULT and isinstance(real, self.unavailable):
+        if fault is not NO_FAULT and real.error is self.unavailable:
             if repeatable:
                 real = self._on_real(call, NO_FAULT)
             elif self.agree():
                 return None  # it was not carried out
-        twin = self.run(self._outcome(self.twin, call))
-        if fault is not NO_FAULT and not isinstance(twin, Exception):
-            assert isinstance(real, (*self.lost_race, self.unavailable)) or not _failed(real), real
-            if _failed(real):
-                return None  # it was carried out: the invariant says whether all of it was
-        return self._compared(twin, real, plain)
+        twin = self._on_twin(call)
+        if fault is not NO_FAULT and twin.error is None and real.error is not None:
+            assert real.error in (*self.conflicts, self.unavailable), real
+            return None  # it was carried out: the invariant says whether all of it was
+        return self.same(twin, real, shown)
 
-    def race(self, first: Call, second: Call, plain: Callable[[Any], Any] = same) -> None:
+    def race(self, first: SideCall, second: SideCall, shown: Callable[[Any], Any] = same) -> None:
         """Make two calls at the same time; the twin does those first that the real side did."""
 
-        async def together() -> list[Any]:
-            calls = [self._outcome(self.real, call) for call in (first, second)]
+        async def at_the_same_time() -> list[Answer]:
+            calls = [self._answer(partial(call, self.real)) for call in (first, second)]
             return await asyncio.gather(*calls)
 
         self.began = datetime.now(UTC)
-        outcomes = list(zip((first, second), self.run(together()), strict=True))
+        outcomes = list(zip((first, second), self.run(at_the_same_time), strict=True))
         self._note_end()
-        for call, real in sorted(outcomes, key=lambda outcome: _failed(outcome[1])):
-            self._compared(self.run(self._outcome(self.twin, call)), real, plain)
+        for call, real in sorted(outcomes, key=lambda outcome: outcome[1].error is not None):
+            self.same(self._on_twin(call), real, shown)
 
-    def _on_real(self, call: Call, fault: Fault) -> Any:
+    def _on_twin(self, call: SideCall) -> Answer:
+        found: Answer = self.run(lambda: self._answer(partial(call, self.twin)))
+        return found
+
+    def _on_real(self, call: SideCall, fault: Fault) -> Answer:
         self.began = datetime.now(UTC)
-        with self.wire.under(fault):
-            outcome = self.run(self._outcome(self.real, call))
+        self.network.arm(fault)
+        found: Answer = self.run(lambda: self._answer(partial(call, self.real)))
+        self.network.disarm()
         self._note_end()
-        return outcome
+        return found
 
     def _note_end(self) -> None:
         self.ended = datetime.now(UTC)
         self.slowest = max(self.slowest, self.ended - self.began)
-
-    async def _outcome(self, side: Side, call: Call) -> Any:
-        try:
-            return await call(side)
-        except self.errors as error:
-            return error
-
-    def _compared(self, twin: Any, real: Any, plain: Callable[[Any], Any]) -> Both[Any] | None:
-        if _failed(twin) or _failed(real):
-            assert type(real) is type(twin), f"twin: {twin!r}, real: {real!r}"
-            return None
-        assert plain(real) == plain(twin)
-        return Both(twin, real)
 
     # --- what both sides remember ---
 
@@ -285,7 +280,7 @@ class Machine(RuleBasedStateMachine):
         assert not difference, difference
 
     def _difference(self) -> str:
-        twin, real = (self.run(self.look(side)) for side in (self.twin, self.real))
+        twin, real = (self.run(partial(self.look, side)) for side in (self.twin, self.real))
         if twin.plain != real.plain:
             return f"twin: {twin.plain!r}\nreal: {real.plain!r}"
         found = {name: Both(token, real.tokens[name]) for name, token in twin.tokens.items()}
@@ -316,24 +311,23 @@ class Machine(RuleBasedStateMachine):
         return abs(twin - real) <= A_MOMENT + 2 * self.slowest
 
     def teardown(self) -> None:
-        self.run(self._stack.aclose())
+        self.run(self._stack.aclose)
         self.runner.close()
 
 
-def _failed(outcome: Any) -> bool:
-    return isinstance(outcome, Exception)
-
-
-def run_machine(make: Callable[[], Machine], examples: int, steps: int = 30) -> None:
-    """So many sequences of so many steps each."""
-    run_state_machine_as_test(
-        make,  # type: ignore[arg-type]  # it is called, as a class is
-        settings=settings(
-            max_examples=int(MORE) if MORE else examples,
-            stateful_step_count=steps,
-            derandomize=not MORE,
-            database=None,
-            print_blob=True,
-            report_multiple_bugs=False,
-        ),
+def run_machine(make: Callable[[], SideBySide], examples: int, steps: int = 40) -> None:
+    """Examples of a machine: so many, or as many as STATEFUL_EXAMPLES says."""
+    told = os.environ.get("STATEFUL_EXAMPLES")
+    options = settings(
+        max_examples=int(told or examples),
+        stateful_step_count=steps,
+        derandomize=told is None,
+        phases=(Phase.generate, Phase.shrink) if told else (Phase.generate,),
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+        report_multiple_bugs=False,
     )
+    # Any callable that makes a machine will do.
+    run_state_machine_as_test(cast("type[SideBySide]", make), settings=options)

@@ -22,10 +22,10 @@ from shared.adapters.memory.ingestion import MemoryHubReader
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.ingestion import SqlIngestionStore
 from shared.adapters.sql.schema import effects, metadata
+from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import IngestionError
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run
-from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Effect, Event, Stream
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ def consumer(sql: Sql, hub: MemoryHubReader, stream: Stream) -> Consumer:
         hub=hub,
         handle=handle,
         retry=JitteredRetrying(),
-        together=side_by_side(4),
+        run_tasks=task_runner(4),
         new_txid=lambda: uuid.uuid4().hex,
     )
 

@@ -24,7 +24,7 @@ from shared.autoscaling import HubMetric, Threshold
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.ingestion.decoding.decoding import decode
-from shared.ingestion.decoding.readings import Interests
+from shared.ingestion.decoding.readings import MetricSubscriptions
 from shared.ingestion.events import process_batch
 from shared.ingestion.events.survey import Span
 from shared.wiring.app import App
@@ -224,5 +224,5 @@ async def test_one_value_is_sent_as_an_event_that_the_app_understands(
     last = (await reader.state(stream)).last_enqueued
     (event,) = (await reader.read_back(stream, Span(last, last))).events
     assert event.body.decode() == json.loads(said.out)["event"]
-    (reading,) = decode(event.body, Interests(frozenset({("shop", "load")}))).readings
+    (reading,) = decode(event.body, MetricSubscriptions(frozenset({("shop", "load")}))).readings
     assert (reading.value, reading.time) == (42.5, datetime(2026, 3, 1, 12, tzinfo=UTC))

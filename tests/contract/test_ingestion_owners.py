@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.balancing import OwnershipClaim
+from shared.ingestion.ownership.load_balancing import OwnershipClaim
 from shared.ingestion.ownership.ports import OwnershipStore
 from tests.contract.conftest import Backend, now
 

@@ -12,9 +12,8 @@ from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 
 from local.amqp_broker import AmqpStandIn
 from local.amqp_broker.model.properties import HubProperties
-from shared.adapters.event_hubs.hub import IDLE_SECONDS_MAX, EventHubReader, client_of
+from shared.adapters.event_hubs.hub import IDLE_SECONDS_MAX, EventHubReader, client_of, send_event
 from shared.adapters.event_hubs.receiver import EventHubReceiver
-from shared.adapters.event_hubs.sender import send_event
 from shared.ingestion.errors import HubSilent, HubUnavailable
 from shared.ingestion.model import Event
 from shared.settings.connections import EventHubConnection, event_hub_connection

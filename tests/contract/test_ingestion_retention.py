@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from shared.ingestion.events.ports import RetentionStore
 from shared.ingestion.model import Mark
 from tests.builders import NOW
 from tests.contract.ingestion import Store, commit, effect, gap, letter, new_stream
@@ -12,24 +11,22 @@ from tests.contract.ingestion import Store, commit, effect, gap, letter, new_str
 MARKS = [Mark(NOW + timedelta(microseconds=n), 2**40 + n) for n in (1, 2, 10, 10**12)]
 
 
-async def test_marks_come_by_time_to_the_microsecond_and_go(
-    store: Store, retention: RetentionStore
-) -> None:
+async def test_marks_come_by_time_to_the_microsecond_and_go(store: Store) -> None:
     stream, other = new_stream(), new_stream("1")
-    assert await retention.marks(stream) == []
+    assert await store.marks(stream) == []
     for mark in (*reversed(MARKS), MARKS[0]):
-        await retention.put_mark(stream, mark)
-    await retention.put_mark(other, MARKS[0])
-    assert await retention.marks(stream) == MARKS
-    await retention.remove_marks(stream, MARKS[:2])
-    await retention.remove_marks(stream, MARKS[:3])
-    await retention.remove_marks(stream, [])
-    assert await retention.marks(stream) == MARKS[3:]
-    assert await retention.marks(other) == MARKS[:1]
+        await store.put_mark(stream, mark)
+    await store.put_mark(other, MARKS[0])
+    assert await store.marks(stream) == MARKS
+    await store.remove_marks(stream, MARKS[:2])
+    await store.remove_marks(stream, MARKS[:3])
+    await store.remove_marks(stream, [])
+    assert await store.marks(stream) == MARKS[3:]
+    assert await store.marks(other) == MARKS[:1]
 
 
 async def test_effects_up_to_a_number_go_a_few_at_a_time_and_nothing_else_does(
-    store: Store, retention: RetentionStore
+    store: Store,
 ) -> None:
     stream, other = new_stream(), new_stream("1")
     for each in (stream, other):
@@ -37,12 +34,12 @@ async def test_effects_up_to_a_number_go_a_few_at_a_time_and_nothing_else_does(
         written = commit(None, 9, made, [letter(7), letter(9)], [gap(8, 8)])
         await store.commit(each, await store.load(each), written)
     before = await store.load(stream)
-    removed = [await retention.purge_effects(stream, 4, 3) for _ in range(3)]
+    removed = [await store.purge_effects(stream, 4, 3) for _ in range(3)]
     assert removed == [3, 2, 0]
     after = await store.load(stream)
     assert (after.checkpoint, after.version) == (before.checkpoint, before.version)
     assert len(await store.outbox(stream, 99)) == 7
     assert len(await store.dead_letters(stream, None, 9)) == 2
     assert len(await store.gaps(stream, None, 9)) == 1
-    assert await retention.purge_effects(stream, 9, 9) == 2
-    assert await retention.purge_effects(other, 9, 9) == 7
+    assert await store.purge_effects(stream, 9, 9) == 2
+    assert await store.purge_effects(other, 9, 9) == 7

@@ -18,7 +18,7 @@ from shared.adapters.sql.schema import effects
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.events.ports import Handler
 from shared.ingestion.model import Effect, Event, Stream
-from shared.ingestion.ownership.serve import serve
+from shared.ingestion.ownership.processor import run_processor
 from shared.wiring.app import App
 from shared.wiring.runner import Runner
 from tests.local.polling import POLL_SECONDS, until
@@ -51,7 +51,7 @@ class Fleet:
 
     def start(self) -> Runner:
         runner, stopping = Runner(self.app), asyncio.Event()
-        task = asyncio.create_task(serve(runner.processor, stopping, 0.2))
+        task = asyncio.create_task(run_processor(runner.processor, stopping, 0.2))
         self.running.append((runner, stopping, task))
         return runner
 

@@ -20,11 +20,11 @@ from local.amqp_broker import AmqpStandIn
 from local.amqp_broker.model.properties import HubProperties
 from shared.adapters.event_hubs.receiver import EventHubReceiver
 from shared.adapters.sql.schema import effects
+from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import HubUnavailable
 from shared.ingestion.events import tail
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.tail import TailWatch
-from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Event
 from shared.wiring.app import App
 from shared.wiring.runner import Runner
@@ -145,12 +145,12 @@ class FailsAtFirst(TailWatch):
     failed = False
 
     async def run(
-        self, partition_ids: Sequence[str], line_of: Callable[[str], PartitionPipeline]
+        self, partition_ids: Sequence[str], pipeline_of: Callable[[str], PartitionPipeline]
     ) -> None:
         if not self.failed:
             self.failed = True
             raise ExceptionGroup("tails", [HubUnavailable("no answer")])
-        await super().run(partition_ids, line_of)
+        await super().run(partition_ids, pipeline_of)
 
 
 async def test_the_tail_watch_goes_on_after_a_failure(
@@ -159,7 +159,7 @@ async def test_the_tail_watch_goes_on_after_a_failure(
     async with world.running() as app:
         await send(world.stand_in, "first")
         await taken_in(app, "first")
-    watch = FailsAtFirst(side_by_side(1))
+    watch = FailsAtFirst(task_runner(1))
     async with world.running(0.5, tail_watch=watch, receiver=DeafReceiver()) as app:
         await send(world.stand_in, "second")
         await taken_in(app, "first", "second")

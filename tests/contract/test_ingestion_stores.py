@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from shared.ingestion.errors import AccountingBroken, CommitRefused, Fenced
-from shared.ingestion.events.accounting import Fate, fate
-from shared.ingestion.events.ports import Saved
+from shared.ingestion.events.accounting import CommitStatus, commit_status
+from shared.ingestion.events.ports import StoredCheckpoint
 from shared.ingestion.model import Commit, Effect, OutboxMessage, Stream
 from tests.builders import NOW
 from tests.contract.conftest import now
@@ -21,7 +21,7 @@ async def messages(store: Store, stream: Stream, limit: int = 999) -> list[str]:
     return [stored.message.message_id for stored in await store.outbox(stream, limit)]
 
 
-async def first_commit(store: Store, stream: Stream) -> Saved:
+async def first_commit(store: Store, stream: Stream) -> StoredCheckpoint:
     saved = await store.load(stream)
     return await store.commit(stream, saved, commit(None, 1, [effect(stream, 1)]))
 
@@ -126,11 +126,11 @@ async def test_a_commit_whose_reply_was_lost_is_known_by_its_txid(store: Store) 
     stream = new_stream()
     saved = await first_commit(store, stream)
     each = commit(saved.checkpoint, 2, [effect(stream, 2, value="v")])
-    assert fate(each, (await store.load(stream)).checkpoint) is Fate.NOT_APPLIED
+    assert commit_status(each, (await store.load(stream)).checkpoint) is CommitStatus.NOT_APPLIED
     await store.commit(stream, saved, each)
     with pytest.raises(CommitRefused):
         await store.commit(stream, saved, each)
-    assert fate(each, (await store.load(stream)).checkpoint) is Fate.APPLIED
+    assert commit_status(each, (await store.load(stream)).checkpoint) is CommitStatus.APPLIED
 
 
 TEXTS = ["", "ascii", 'quote " and \\ and \n\t\x01', "ü€🚀" * 20_000, "x" * 300_000]
@@ -188,7 +188,7 @@ async def test_a_stream_can_begin_before_its_first_event(store: Store) -> None:
     assert loaded.checkpoint == saved.checkpoint == beginning.checkpoint
     assert await store.streams() != []
     with pytest.raises(CommitRefused):
-        await store.commit(stream, Saved(None, NOW), beginning)
+        await store.commit(stream, StoredCheckpoint(None, NOW), beginning)
     with pytest.raises(Fenced):
         await store.commit(stream, saved, commit(saved.checkpoint, 0, epoch=2))
     await store.commit(stream, saved, commit(saved.checkpoint, 0, [effect(stream, 0)], epoch=3))

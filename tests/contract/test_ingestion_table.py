@@ -19,13 +19,13 @@ from shared.adapters.tables.breaker import TableBreakerStore
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.ingestion.breaker.breaker import Breaker
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import BreakerSnapshot
+from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import AccountingBroken, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, run
-from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
-from shared.ingestion.ownership.balancing import OwnershipClaim
+from shared.ingestion.ownership.load_balancing import OwnershipClaim
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW
 from tests.contract.conftest import now
@@ -141,7 +141,7 @@ async def test_a_reply_lost_on_the_wire_loses_and_doubles_nothing(
         hub,
         handle,
         JitteredRetrying(),
-        side_by_side(4),
+        task_runner(4),
         lambda: uuid.uuid4().hex,
     )
     wire.lose = lost
@@ -167,7 +167,7 @@ async def test_a_store_out_of_reach_is_said_to_be() -> None:
         owners.owners(),
         owners.write(OwnershipClaim("0", "me", 1, None, "a claim that fails is no claim")),
         breaker.load(),
-        breaker.replace(SeenBreaker(Breaker(), NOW), Breaker()),
+        breaker.replace(BreakerSnapshot(Breaker(), NOW), Breaker()),
     )
     for answer in await asyncio.gather(*calls, return_exceptions=True):
         assert isinstance(answer, StoreUnavailable), repr(answer)

@@ -19,7 +19,6 @@ from aiohttp import web
 from shared import settings
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.azure.retry import JitteredRetrying
-from shared.adapters.event_hubs.checkpoints import Group
 from shared.adapters.event_hubs.hub import EventHubReader
 from shared.adapters.queues.backlog import StorageQueueReader
 from shared.adapters.queues.outbox_sender import StorageQueueSender
@@ -28,7 +27,6 @@ from shared.adapters.spark.batches import BatchSubmitter
 from shared.adapters.spark.inputs import StoredInputs
 from shared.adapters.spark.livy import LivyClient
 from shared.adapters.tables.breaker import TableBreakerStore
-from shared.adapters.tables.checkpoints import TablePartitionRows
 from shared.adapters.tables.claims import TableClaims
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.notifications import TableNotificationStore
@@ -207,7 +205,6 @@ ATTEMPTS: dict[str, Attempt] = {
     "webhook": tell,
     "runs": storage(TableRunStore, lambda a: a.read("set")),
     "trends": read_trends,
-    "checkpoints": storage(TablePartitionRows, lambda a: a.rows(Group("n", "h", "g"))),
     "batch on Livy": submit,
     "inputs": look,
     "plan": scale,

@@ -23,12 +23,10 @@ from local.azure_apis.plans import P1V3, Plan
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.azurite import Azurite
 from shared.adapters.arm.app_service import AppServiceControl
-from shared.adapters.event_hubs.checkpoints import Group
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.adapters.queues.backlog import StorageQueueReader
 from shared.adapters.service_bus.administration import ServiceBusReader
 from shared.adapters.tables.breaker import TableBreakerStore
-from shared.adapters.tables.checkpoints import TablePartitionRows
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.notifications import TableNotificationStore
 from shared.adapters.tables.ownership import TableOwnershipStore
@@ -134,10 +132,6 @@ async def breaker(store: TableBreakerStore) -> datetime:
     return (await store.load()).read_at
 
 
-async def checkpoints(rows: TablePartitionRows) -> datetime:
-    return (await rows.rows(Group("ns", name(), "$Default"))).read_at
-
-
 async def notifications(memories: TableNotificationStore) -> datetime:
     return (await memories.read()).read_at
 
@@ -153,7 +147,6 @@ async def nightly_runs(store: TableRunStore) -> datetime:
         (TableIngestionStore, events),
         (lambda storage: TableOwnershipStore(storage, "ns", name(), "$Default"), owners),
         (lambda storage: TableBreakerStore(storage, name()), breaker),
-        (TablePartitionRows, checkpoints),
         (TableNotificationStore, notifications),
         (TableRunStore, nightly_runs),
     ],

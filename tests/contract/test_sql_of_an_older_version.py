@@ -10,11 +10,9 @@ import pytest
 from sqlalchemy import MetaData, insert
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 
-from shared.adapters.sql.columns import statement
-from shared.adapters.sql.engine import Sql
+from shared.adapters.sql.engine import Sql, statement
 from shared.adapters.sql.ingestion import SqlIngestionStore
 from shared.adapters.sql.schema import metadata, outbox
-from shared.adapters.sql.writing import names_of
 from tests.contract.ingestion import commit, effect, new_stream
 
 
@@ -48,7 +46,7 @@ async def old(url: str) -> AsyncIterator[Sql]:
 async def test_messages_of_an_outbox_without_leases_are_leased_and_sent(url: str, old: Sql) -> None:
     stream = new_stream()
     (table,) = old._metadata[0].tables.values()
-    row = {**names_of(stream), "sequence": 1, "position": 0, "message_id": "a", "body": "b"}
+    row = {**stream.names, "sequence": 1, "position": 0, "message_id": "a", "body": "b"}
     await old.write(lambda connection: connection.execute(insert(table).values(row)))
 
     for _ in range(2):  # and once more by a process that finds the columns there
@@ -79,7 +77,7 @@ async def test_an_instance_of_the_older_version_goes_on_beside_the_new_one(
     store = SqlIngestionStore(sql)
     assert await store.outbox(stream, 10) == []
     (table,) = old._metadata[0].tables.values()
-    row = {**names_of(stream), "sequence": 1, "position": 0, "message_id": "a", "body": "b"}
+    row = {**stream.names, "sequence": 1, "position": 0, "message_id": "a", "body": "b"}
     await old.write(lambda connection: connection.execute(insert(table).values(row)))
     (waiting,) = await store.outbox(stream, 10)
     assert (waiting.message.body, waiting.taken) == ("b", 0)

@@ -14,21 +14,18 @@ from hypothesis.stateful import initialize, rule
 from shared.adapters.memory.ingestion import MemoryBreakerStore
 from shared.ingestion.breaker.breaker import LONG_AGO, Breaker, BreakerMode, Probe
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.errors import BreakerChanged, StoreUnavailable
 from tests.builders import NOW
 from tests.contract.conftest import Backend
+from tests.contract.faulty_network import NO_FAULT, Fault, Network, faults
 from tests.contract.stateful import (
-    NO_FAULT,
     REAL_BACKENDS,
     Both,
-    Call,
-    Fault,
     Look,
-    Machine,
     Side,
-    Wire,
-    faults,
+    SideCall,
+    StoreMachine,
     run_machine,
 )
 
@@ -58,23 +55,23 @@ tallies = st.builds(
 )
 
 
-class BreakerMachine(Machine):
+class BreakerMachine(StoreMachine):
     """One breaker, and two app instances that read and write its rows."""
 
     errors = (BreakerChanged, StoreUnavailable)
     unavailable = StoreUnavailable
-    lost_race = (BreakerChanged,)
+    conflicts = (BreakerChanged,)
 
-    def __init__(self, wire: Wire, backend: Callable[[AsyncExitStack], Backend]) -> None:
+    def __init__(self, network: Network, backend: Callable[[AsyncExitStack], Backend]) -> None:
         self._backend = backend
-        self.seen: list[Both[SeenBreaker]] = []
+        self.seen: list[Both[BreakerSnapshot]] = []
         self.newest: datetime = LONG_AGO
-        super().__init__(wire)
+        super().__init__(network)
 
     async def open(self, stack: AsyncExitStack) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         backend = self._backend(stack)
         if backend.kind != "tables":
-            self.wire.through(backend.sql)
+            self.network.through(backend.sql)
         return {"breaker": MemoryBreakerStore(self.clock)}, {"breaker": backend.breaker()}
 
     async def look(self, side: Side) -> Look:
@@ -85,7 +82,7 @@ class BreakerMachine(Machine):
 
     @initialize()
     def begin(self) -> None:
-        self.seen.append(Both(*[SeenBreaker(Breaker(), NOW)] * 2))
+        self.seen.append(Both(*[BreakerSnapshot(Breaker(), NOW)] * 2))
         self.load(NO_FAULT)
 
     @rule(fault=faults())
@@ -123,16 +120,16 @@ class BreakerMachine(Machine):
     def _kept_since(self) -> datetime:
         return max(self.newest - TALLIES_KEPT, LONG_AGO)
 
-    def _recent(self, back: int) -> Both[SeenBreaker]:
+    def _recent(self, back: int) -> Both[BreakerSnapshot]:
         return self.seen[-1 - min(back, len(self.seen) - 1)]
 
-    def _keep(self, answer: Both[SeenBreaker] | None) -> None:
+    def _keep(self, answer: Both[BreakerSnapshot] | None) -> None:
         if answer is not None:
             assert self.is_now(answer.real.read_at)
             self.seen.append(answer)
 
 
-def _breaker(seen: SeenBreaker) -> Breaker:
+def _breaker(seen: BreakerSnapshot) -> Breaker:
     return seen.breaker
 
 
@@ -141,17 +138,19 @@ def _sorted(found: Sequence[Tally]) -> list[Tally]:
     return sorted(found, key=lambda tally: (tally.bucket_start, tally.instance))
 
 
-def _replacing(seen: Both[SeenBreaker], breaker: Breaker) -> Call:
+def _replacing(seen: Both[BreakerSnapshot], breaker: Breaker) -> SideCall:
     return lambda side: side.breaker.replace(seen.of(side), breaker)
 
 
 @pytest.mark.timeout(600)  # for a failure, which is made small before it is shown
 @pytest.mark.parametrize("kind", REAL_BACKENDS)
 def test_a_store_of_breakers_answers_as_its_twin_whatever_happens_to_its_calls(
-    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    kind: str, request: pytest.FixtureRequest
 ) -> None:
-    wire = Wire()
-    wire.through_tables(monkeypatch)
-    run_machine(
-        lambda: BreakerMachine(wire, lambda stack: Backend(kind, request, stack)), examples=8
-    )
+    network = Network(tells_time=False)
+    with network.installed():
+        run_machine(
+            lambda: BreakerMachine(network, lambda stack: Backend(kind, request, stack)),
+            examples=8,
+            steps=30,
+        )

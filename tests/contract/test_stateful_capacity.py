@@ -18,7 +18,15 @@ from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from tests.builders import plan
-from tests.contract.stateful_faults import FAULTS, Answer, Fault, Network, SideBySide, run_machine
+from tests.contract.faulty_network import (
+    FAULTS,
+    LOST,
+    NO_FAULT,
+    TIMEOUT,
+    Fault,
+    Network,
+)
+from tests.contract.stateful import Answer, SideBySide, run_machine
 
 PLANS = ("plan-1", "plan-2")
 NAMES = st.sampled_from((*PLANS, *PLANS, "plan", "plan-1 2"))
@@ -77,18 +85,18 @@ class CapacityMachine(SideBySide):
         """An operation of three seconds is asked after three times, a second each."""
         target = plan(name)
         self.arm.operation_seconds = seconds
-        if fault is Fault.NONE:
+        if fault is NO_FAULT:
             self.both(
                 lambda: self.twin.change(target, capacity),
                 lambda: self.real.change(target, capacity),
             )
             return
-        self.network.arm(fault, None)
+        self.network.arm(fault)
         found = self.failing(target, capacity)
-        struck, _ = self.network.disarm()
+        struck = self.network.disarm()
         if struck:
             assert (found.error, found.value) == (CapacityDelayed, True), found
-        if fault is not Fault.TIMEOUT or not struck:
+        if fault is not TIMEOUT or not struck:
             expected = self.run(lambda: self._answer(lambda: self.twin.change(target, capacity)))
             assert struck or found.error is expected.error is CapacityRefused, (found, expected)
         self.later(seconds)
@@ -108,7 +116,7 @@ class CapacityMachine(SideBySide):
         """Their operation runs, so that ours is turned away; then it is done."""
         self.arm.operation_seconds = 3600
         other = AppServiceControl(self.real._settings)
-        self.network.arm(Fault.LOST, None)  # who waits for it would wait for an hour
+        self.network.arm(LOST)  # who waits for it would wait for an hour
         self.run(lambda: self._answer(lambda: other.change(plan(name), capacity)))
         self.run(other.close)
         found = self.failing(plan(name), then)

@@ -23,16 +23,8 @@ from shared.datasets.processing import DatasetWork
 from shared.messaging.model import Message, Order, Result
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
-from tests.contract.stateful_faults import (
-    FAULTS,
-    HOSTILE,
-    MOSTLY_NOT,
-    Both,
-    Fault,
-    Network,
-    SideBySide,
-    run_machine,
-)
+from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, NO_FAULT, Fault, Network
+from tests.contract.stateful import HOSTILE, Both, SideBySide, run_machine
 
 LEASE = timedelta(minutes=30)
 SALES = DatasetWork("sales", "2026-03-01", ago(7200), NOW)
@@ -104,7 +96,7 @@ class ClaimsMachine(SideBySide):
         fault=FAULTS,
         raced=MOSTLY_NOT,
     )
-    def change(self, claim: Both, holder: str, done: bool, fault: Fault, raced: bool) -> Any:
+    def change(self, claim: Both[Any], holder: str, done: bool, fault: Fault, raced: bool) -> Any:
         self.touched = claim.twin.work
 
         def changed_first() -> tuple[Any, Any]:
@@ -140,7 +132,7 @@ class ClaimsMachine(SideBySide):
             done = await process_dataset.run(work, holder, claims, recompute, sent, LEASE)
             return done, recompute.calls, sent.messages
 
-        if fault is Fault.NONE:  # with a fault the flow ends in the middle: see take and change
+        if fault is NO_FAULT:  # with a fault the flow ends in the middle: see take and change
             self.both(lambda: process(self.twin), lambda: process(self.real))
 
     @rule(seconds=st.sampled_from((1, 60, 1799, 1800, 86400)))

@@ -17,7 +17,8 @@ from local.azurite import Azurite
 from shared.adapters.memory.nightly import MemoryInputs
 from shared.adapters.spark.inputs import StoredInputs
 from shared.nightly.errors import InputUnreadable
-from tests.contract.stateful_faults import Network, SideBySide, run_machine
+from tests.contract.faulty_network import Network
+from tests.contract.stateful import SideBySide, run_machine
 
 DATES = (date(2026, 2, 28), date(2026, 2, 27), date(2026, 1, 31), date(2025, 2, 28))
 DAYS = st.sampled_from(DATES)

@@ -25,17 +25,8 @@ from shared.notifications.ports import (
 from shared.notifications.selection import Key, Notification, NotificationRecord
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
-from tests.contract.stateful_faults import (
-    FAULTS,
-    HOSTILE,
-    MOSTLY_NOT,
-    Both,
-    Fault,
-    Network,
-    SideBySide,
-    run_machine,
-    texts,
-)
+from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, Fault, Network
+from tests.contract.stateful import HOSTILE, Both, SideBySide, run_machine, texts
 
 TIMES = st.sampled_from((NOW, ago(3600), ago(0.123456), ago(-86400)))
 SUBJECTS = st.sampled_from(("plan-1", "plan-1", *HOSTILE))
@@ -73,13 +64,13 @@ class MemoriesMachine(SideBySide):
         self.run(self.real.close)
 
     @rule(target=seen)
-    def read(self) -> Both | None:
+    def read(self) -> Both[Any] | None:
         return self.both(self.twin.read, self.real.read, shown=shown)
 
     @rule(seen=seen, key=keys, record=memories, headline=texts, fault=FAULTS, raced=MOSTLY_NOT)
     def save(
         self,
-        seen: Both,
+        seen: Both[Any],
         key: Key,
         record: NotificationRecord,
         headline: str,
@@ -102,7 +93,9 @@ class MemoriesMachine(SideBySide):
         )
 
     @rule(seen=seen, source=SUBJECTS, until=TIMES, fault=FAULTS, raced=MOSTLY_NOT)
-    def save_progress(self, seen: Both, source: str, until: Any, fault: Fault, raced: bool) -> None:
+    def save_progress(
+        self, seen: Both[Any], source: str, until: Any, fault: Fault, raced: bool
+    ) -> None:
         def through(store: NotificationStore, known: NotificationHistory) -> Any:
             version = known.progress[source].version if source in known.progress else None
             return lambda: store.save_progress(source, SourceProgress(until, version))

@@ -23,13 +23,14 @@ from shared.adapters.queues.outbox_sender import StorageQueueSender
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.model import OutboxMessage
 from shared.settings.connections import StorageConnection
-from tests.contract.stateful_faults import Fault, Network, SideBySide, run_machine, texts
+from tests.contract.faulty_network import LOST, NO_FAULT, SERVER_ERROR, Fault, Network
+from tests.contract.stateful import SideBySide, run_machine, texts
 
 objects = st.dictionaries(
     texts, st.one_of(texts, st.none(), st.booleans(), st.integers()), max_size=3
 )
 bodies = st.one_of(objects, st.lists(objects, max_size=4))
-FAULTS = st.sampled_from((*[Fault.NONE] * 5, Fault.LOST, Fault.SERVER_ERROR))
+FAULTS = st.sampled_from((*[NO_FAULT] * 5, LOST, SERVER_ERROR))
 
 
 class OutboxMachine(SideBySide):
@@ -55,14 +56,14 @@ class OutboxMachine(SideBySide):
         messages = [OutboxMessage(str(n), json.dumps(body)) for n, body in enumerate(found)]
         parts = [part for body in found for part in (body if isinstance(body, list) else [body])]
         expected = Counter(json.dumps(part, sort_keys=True) for part in parts)
-        self.network.arm(fault, None)
+        self.network.arm(fault)
         answer = self.run(lambda: self._answer(lambda: self.real.send(messages)))
-        struck, _ = self.network.disarm()
+        struck = self.network.disarm()
         if answer.error is None:
             self.due += expected
         else:
             assert struck, answer
-        if fault is not Fault.NONE:
+        if fault is not NO_FAULT:
             self.maybe += expected
 
     @invariant()

@@ -12,19 +12,17 @@ from hypothesis.stateful import rule
 
 from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost, StoreUnavailable
-from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import SeenOwners
+from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
+from shared.ingestion.ownership.ports import OwnershipSnapshot
 from tests.contract.conftest import Backend
+from tests.contract.faulty_network import Fault, Network, faults
 from tests.contract.stateful import (
     REAL_BACKENDS,
     Both,
-    Call,
-    Fault,
     Look,
-    Machine,
     Side,
-    Wire,
-    faults,
+    SideCall,
+    StoreMachine,
     run_machine,
 )
 
@@ -35,22 +33,22 @@ reasons = st.sampled_from(["", "free", "ü\n🚀" * 100])
 recent = st.integers(0, 3)
 
 
-class Owners(Machine):
+class Owners(StoreMachine):
     """The partitions of one hub and consumer group."""
 
     errors = (ClaimLost, StoreUnavailable)
     unavailable = StoreUnavailable
-    lost_race = (ClaimLost,)
+    conflicts = (ClaimLost,)
 
-    def __init__(self, wire: Wire, backend: Callable[[AsyncExitStack], Backend]) -> None:
+    def __init__(self, network: Network, backend: Callable[[AsyncExitStack], Backend]) -> None:
         self._backend = backend
         self.rows: dict[str, list[Both[Any]]] = {}
-        super().__init__(wire)
+        super().__init__(network)
 
     async def open(self, stack: AsyncExitStack) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         backend = self._backend(stack)
         if backend.kind != "tables":
-            self.wire.through(backend.sql)
+            self.network.through(backend.sql)
         return {"owners": MemoryOwnershipStore(self.clock)}, {"owners": backend.owners()}
 
     async def look(self, side: Side) -> Look:
@@ -116,11 +114,11 @@ def _plain_rows(rows: tuple[Ownership, ...]) -> list[tuple[str, str, int]]:
     return sorted(map(_plain, rows))
 
 
-def _by_partition(seen: SeenOwners) -> dict[str, Ownership]:
+def _by_partition(seen: OwnershipSnapshot) -> dict[str, Ownership]:
     return {row.partition_id: row for row in seen.rows}
 
 
-def _writing(version: Both[Any], claim: OwnershipClaim) -> Call:
+def _writing(version: Both[Any], claim: OwnershipClaim) -> SideCall:
     def write(side: Side) -> Any:
         standing = version.of(side)
         return side.owners.write(
@@ -133,8 +131,12 @@ def _writing(version: Both[Any], claim: OwnershipClaim) -> Call:
 @pytest.mark.timeout(600)  # for a failure, which is made small before it is shown
 @pytest.mark.parametrize("kind", REAL_BACKENDS)
 def test_a_store_of_owners_answers_as_its_twin_whatever_happens_to_its_calls(
-    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    kind: str, request: pytest.FixtureRequest
 ) -> None:
-    wire = Wire()
-    wire.through_tables(monkeypatch)
-    run_machine(lambda: Owners(wire, lambda stack: Backend(kind, request, stack)), examples=8)
+    network = Network(tells_time=False)
+    with network.installed():
+        run_machine(
+            lambda: Owners(network, lambda stack: Backend(kind, request, stack)),
+            examples=8,
+            steps=30,
+        )

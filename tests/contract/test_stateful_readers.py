@@ -34,7 +34,8 @@ from shared.datasets.entities import QueueDescription
 from shared.messaging.errors import LinkFailed
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from tests.builders import plan
-from tests.contract.stateful_faults import Network, SideBySide, run_machine
+from tests.contract.faulty_network import Network
+from tests.contract.stateful import SideBySide, run_machine
 
 QUEUE_NAMES = ("jobs", "orders/new", "ü#?")
 SUBSCRIPTIONS = (("news", "all"), ("news", "ü"), ("a.b", "all"))

@@ -18,17 +18,8 @@ from shared.nightly.errors import RunTaken
 from shared.nightly.model import Demand, Ledger, Run, RunState
 from shared.settings.connections import StorageConnection
 from tests.builders import NOW, ago
-from tests.contract.stateful_faults import (
-    FAULTS,
-    HOSTILE,
-    MOSTLY_NOT,
-    Both,
-    Fault,
-    Network,
-    SideBySide,
-    run_machine,
-    texts,
-)
+from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, Fault, Network
+from tests.contract.stateful import HOSTILE, Both, SideBySide, run_machine, texts
 
 DAYS = st.sampled_from((*[date(2026, 2, 28)] * 4, date(2026, 3, 1)))
 TIMES = st.sampled_from((NOW, ago(3600), ago(0.123456), ago(-86400)))
@@ -113,7 +104,7 @@ class RunsMachine(SideBySide):
         return found or multiple()
 
     @rule(target=runs, run=runs, changed=changes, fault=FAULTS, raced=MOSTLY_NOT)
-    def replace(self, run: Both, changed: dict[str, Any], fault: Fault, raced: bool) -> Any:
+    def replace(self, run: Both[Any], changed: dict[str, Any], fault: Fault, raced: bool) -> Any:
         def changed_first() -> tuple[Any, Any]:
             return (
                 lambda: self.twin.replace(replace(run.twin, error="other")),

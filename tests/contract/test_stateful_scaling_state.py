@@ -34,16 +34,8 @@ from shared.autoscaling.state import (
 from shared.settings.connections import StorageConnection
 from shared.values.untrusted import MEASURE_MAX
 from tests.builders import NOW, ago
-from tests.contract.stateful_faults import (
-    FAULTS,
-    MOSTLY_NOT,
-    Both,
-    Fault,
-    Network,
-    SideBySide,
-    run_machine,
-    texts,
-)
+from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, NO_FAULT, Fault, Network
+from tests.contract.stateful import Both, SideBySide, run_machine, texts
 
 TIMES = st.sampled_from((NOW, ago(1), ago(0.123456), ago(3600), ago(-60)))
 MAYBE_TIMES = st.none() | TIMES
@@ -188,7 +180,7 @@ class StateMachine(SideBySide):
     )
     def commit(
         self,
-        seen: Both,
+        seen: Both[Any],
         changed: dict[str, Any],
         entries: list[LogEntry],
         fault: Fault,
@@ -209,7 +201,7 @@ class StateMachine(SideBySide):
             first=first if raced else None,
         )
 
-    def seen_by_writer(self, seen: Both, fresh: bool) -> tuple[Both, str]:
+    def seen_by_writer(self, seen: Both[Any], fresh: bool) -> tuple[Both[Any], str]:
         """What a writer knows, of now or of long ago, and the resource."""
         name = seen.twin.resource_name
         if fresh:
@@ -229,7 +221,7 @@ class StateMachine(SideBySide):
     )
     def put_override(
         self,
-        seen: Both,
+        seen: Both[Any],
         said: Override | None,
         line: LogEntry,
         fault: Fault,
@@ -252,10 +244,12 @@ class StateMachine(SideBySide):
         )
 
     @rule(seen=snapshots, said=overrides, line=lines)
-    def a_word_is_said_and_taken_back(self, seen: Both, said: Override, line: LogEntry) -> None:
+    def a_word_is_said_and_taken_back(
+        self, seen: Both[Any], said: Override, line: LogEntry
+    ) -> None:
         for number, word in enumerate((said, None)):
             named = replace(line, entry_id=f"{line.entry_id}{number}")
-            self.put_override(seen, word, named, Fault.NONE, False, True)
+            self.put_override(seen, word, named, NO_FAULT, False, True)
 
     @rule(name=PLANS, line=lines, fault=FAULTS)
     def record(self, name: str, line: LogEntry, fault: Fault) -> None:

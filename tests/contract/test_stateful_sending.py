@@ -26,7 +26,8 @@ from shared.messaging.model import Message, Order, Result
 from shared.messaging.ports import BatchLink
 from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import ServiceBusConnection
-from tests.contract.stateful_faults import HOSTILE, Network, SideBySide, names, run_machine, texts
+from tests.contract.faulty_network import Network
+from tests.contract.stateful import HOSTILE, SideBySide, names, run_machine, texts
 
 QUEUE = "jobs"
 QUICK = RetryBudget(failures_max=3, pause_seconds=0, busy_seconds=0)

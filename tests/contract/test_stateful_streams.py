@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from shared.adapters.memory.ingestion import MemoryIngestionStore, MemoryRetentionStore
+from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import (
     AccountingBroken,
@@ -23,7 +23,7 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events.accounting import CommitLimits
-from shared.ingestion.events.ports import Saved, StoredMessage
+from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -37,18 +37,15 @@ from shared.ingestion.model import (
 )
 from tests.builders import NOW
 from tests.contract.conftest import Backend
+from tests.contract.faulty_network import NO_FAULT, Fault, Network, faults
 from tests.contract.ingestion import checkpoint, gap, letter
 from tests.contract.stateful import (
-    NO_FAULT,
     REAL_BACKENDS,
     Both,
-    Call,
-    Fault,
     Look,
-    Machine,
     Side,
-    Wire,
-    faults,
+    SideCall,
+    StoreMachine,
     run_machine,
 )
 
@@ -103,31 +100,31 @@ def outcomes(draw: st.DrawFn, size_min: int = 0) -> Made:
     return [(kind, draw(kinds[kind])) for kind in chosen]
 
 
-class Streams(Machine):
+class Streams(StoreMachine):
     """Two streams of a hub of their own."""
 
     errors = (AccountingBroken, CommitRefused, Fenced, StoreUnavailable)
     unavailable = StoreUnavailable
-    lost_race = (CommitRefused,)
+    conflicts = (CommitRefused,)
 
-    def __init__(self, wire: Wire, backend: Callable[[AsyncExitStack], Backend]) -> None:
+    def __init__(self, network: Network, backend: Callable[[AsyncExitStack], Backend]) -> None:
         self._backend = backend
         self.hub = f"hü-{uuid.uuid4().hex[:8]}"
         self.stream(PARTITIONS[0])
         self.times = 0
         self.largest_is_due = True
-        super().__init__(wire)
+        super().__init__(network)
 
     async def open(self, stack: AsyncExitStack) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         backend = self._backend(stack)
         store = backend.store()
         if backend.kind != "tables":
-            self.wire.through(backend.sql)
+            self.network.through(backend.sql)
         self.limits: CommitLimits = store.limits
         twin = MemoryIngestionStore(self.clock, self.limits.rows_max)
         return (
-            {"streams": twin, "retention": MemoryRetentionStore(twin)},
-            {"streams": store, "retention": backend.retention(store)},
+            {"streams": twin},
+            {"streams": store},
         )
 
     def stream(self, partition: str) -> Stream:
@@ -142,7 +139,7 @@ class Streams(Machine):
         outbox = await side.streams.outbox(at, ALL)
         letters = await side.streams.dead_letters(at, None, ALL)
         gaps = await side.streams.gaps(at, None, ALL)
-        marks = await side.retention.marks(at)
+        marks = await side.streams.marks(at)
         idle = await side.streams.idle_for(at) is not None
         stored = [(s.stream, s.letter) for s in letters]
         return Look(
@@ -160,7 +157,7 @@ class Streams(Machine):
         """Whoever knows that a stream is new need not load it."""
         for partition in PARTITIONS:
             at = self.stream(partition)
-            self.keep({(at, "saved"): Both(*[Saved(None, NOW)] * 2)})
+            self.keep({(at, "saved"): Both(*[StoredCheckpoint(None, NOW)] * 2)})
 
     @rule(partition=partitions, made=outcomes(2), epochs=st.sampled_from([0, 0, 1, 2**33]))
     def commit(self, partition: str, made: Made, epochs: int) -> None:
@@ -324,7 +321,7 @@ class Streams(Machine):
         """Some twice, some that are not there."""
         at = self.stream(partition)
         marks = [Mark(NOW + n * timedelta.resolution, 0) for n in which]
-        self.step(lambda s: s.retention.remove_marks(at, marks), fault=fault, repeatable=True)
+        self.step(lambda s: s.streams.remove_marks(at, marks), fault=fault, repeatable=True)
 
     @rule(
         partition=partitions,
@@ -334,17 +331,17 @@ class Streams(Machine):
     def purge_effects(self, partition: str, before: int, limit: int) -> None:
         """No port shows effects, but each says how many it removed."""
         at, up_to = self.stream(partition), self._back_from_the_end(partition, before) or -1
-        self.step(lambda s: s.retention.purge_effects(at, up_to, limit))
+        self.step(lambda s: s.streams.purge_effects(at, up_to, limit))
 
-    def _noting(self, partition: str, at_work: bool, time: int, sequence: int) -> Call:
+    def _noting(self, partition: str, at_work: bool, time: int, sequence: int) -> SideCall:
         at, mark = self.stream(partition), Mark(NOW + time * timedelta.resolution, sequence)
         if at_work:
             return lambda s: s.streams.mark_at_work(at)
-        return lambda s: s.retention.put_mark(at, mark)
+        return lambda s: s.streams.put_mark(at, mark)
 
     # --- what the rules are made of ---
 
-    def _saved(self, partition: str, back: int = 0) -> Both[Saved]:
+    def _saved(self, partition: str, back: int = 0) -> Both[StoredCheckpoint]:
         known = self.handles[self.stream(partition), "saved"]
         return known[-1 - min(back, len(known) - 1)]
 
@@ -364,14 +361,14 @@ class Streams(Machine):
         end = self._end(self.stream(partition)) or 0
         return None if numbers is None else max(min(end - numbers, 2**63 - 1), -1)
 
-    def _commit(self, saved: Both[Saved], made: Made, epochs: int, fault: Fault) -> None:
+    def _commit(self, saved: Both[StoredCheckpoint], made: Made, epochs: int, fault: Fault) -> None:
         commit = self._planned(saved, made, epochs)
         answer = self.step(_committing(self.at, saved, commit), _checkpoint, fault)
         if answer is not None:
             assert self.is_now(answer.real.read_at)
             self.keep({(self.at, "saved"): answer})
 
-    def _planned(self, saved: Both[Saved], made: Made, epochs: int) -> Commit:
+    def _planned(self, saved: Both[StoredCheckpoint], made: Made, epochs: int) -> Commit:
         previous = saved.twin.checkpoint
         number = 0 if previous is None else previous.sequence + 1
         start, epoch = (0, 1) if previous is None else (previous.start, previous.epoch)
@@ -428,7 +425,7 @@ class Streams(Machine):
         return NOW + self.times * TIME_STEP
 
 
-def _checkpoint(saved: Saved) -> Checkpoint | None:
+def _checkpoint(saved: StoredCheckpoint) -> Checkpoint | None:
     return saved.checkpoint
 
 
@@ -444,19 +441,19 @@ def _letters(found: Sequence[StoredDeadLetter]) -> list[DeadLetter]:
     return [stored.letter for stored in found]
 
 
-def _committing(stream: Stream, saved: Both[Saved], commit: Commit) -> Call:
+def _committing(stream: Stream, saved: Both[StoredCheckpoint], commit: Commit) -> SideCall:
     return lambda side: side.streams.commit(stream, saved.of(side), commit)
 
 
-def _taking(stream: Stream, message: Both[StoredMessage]) -> Call:
+def _taking(stream: Stream, message: Both[StoredMessage]) -> SideCall:
     return lambda side: side.streams.take(stream, [message.of(side)])
 
 
-def _redriving(found: Both[StoredDeadLetter], effect: Effect) -> Call:
+def _redriving(found: Both[StoredDeadLetter], effect: Effect) -> SideCall:
     return lambda side: side.streams.redrive(found.of(side), effect)
 
 
-def _removing(found: Both[StoredDeadLetter]) -> Call:
+def _removing(found: Both[StoredDeadLetter]) -> SideCall:
     return lambda side: side.streams.remove(found.of(side))
 
 
@@ -464,10 +461,12 @@ def _removing(found: Both[StoredDeadLetter]) -> Call:
 @pytest.mark.filterwarnings("ignore:Sending a large body")
 @pytest.mark.parametrize("kind", REAL_BACKENDS)
 def test_a_store_of_streams_answers_as_its_twin_whatever_happens_to_its_calls(
-    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    kind: str, request: pytest.FixtureRequest
 ) -> None:
-    wire = Wire()
-    wire.through_tables(monkeypatch)
-    run_machine(
-        lambda: Streams(wire, lambda stack: Backend(kind, request, stack)), examples=6, steps=50
-    )
+    network = Network(tells_time=False)
+    with network.installed():
+        run_machine(
+            lambda: Streams(network, lambda stack: Backend(kind, request, stack)),
+            examples=9,
+            steps=50,
+        )

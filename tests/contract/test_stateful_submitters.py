@@ -20,7 +20,8 @@ from shared.adapters.spark.livy import FabricClient, LivyClient
 from shared.adapters.spark.synapse import SynapseClient
 from shared.nightly.errors import JobRefused, JobUnavailable
 from shared.nightly.model import Job, JobPhase, JobStatus, Submission
-from tests.contract.stateful_faults import HOSTILE, Both, Network, SideBySide, run_machine
+from tests.contract.faulty_network import Network
+from tests.contract.stateful import HOSTILE, Both, SideBySide, run_machine
 
 REQUEST = {"file": "abfss://jobs@account.dfs.core.windows.net/event_trends.py"}
 POST = frozenset({"POST"})
@@ -92,7 +93,7 @@ class SubmittersMachine(SideBySide):
         return multiple()
 
     @rule(handle=submissions | st.just(UNKNOWN))
-    def status(self, handle: Both) -> None:
+    def status(self, handle: Both[Any]) -> None:
         self.both(
             lambda: self.twin.status(handle.twin),
             lambda: self.real.status(handle.real),
@@ -100,13 +101,13 @@ class SubmittersMachine(SideBySide):
         )
 
     @rule(handle=submissions | st.just(UNKNOWN))
-    def cancel(self, handle: Both) -> None:
+    def cancel(self, handle: Both[Any]) -> None:
         self.cancelled.add(handle.twin)
         self.both(lambda: self.twin.cancel(handle.twin), lambda: self.real.cancel(handle.real))
         self.status(handle)
 
     @rule(handle=submissions, state=st.sampled_from(tuple(STATES)))
-    def the_service_goes_on(self, handle: Both, state: str) -> None:
+    def the_service_goes_on(self, handle: Both[Any], state: str) -> None:
         """What has ended stays as it is."""
         now = self.twin.statuses[handle.twin].phase
         batch = self.service.batches.get(handle.real)

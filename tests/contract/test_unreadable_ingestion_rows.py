@@ -18,17 +18,17 @@ from shared.adapters.sql.schema import dead_letters, metadata
 from shared.adapters.tables.breaker import TableBreakerStore
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.ingestion_rows import numbered, partition_key
-from shared.adapters.tables.keys import joined, key
 from shared.adapters.tables.notifications import TableNotificationStore
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.table import Table
 from shared.adapters.tables.trends import TableTrends
+from shared.adapters.tables.values import joined, key
 from shared.ingestion.dead_letters import find as finding
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import notices as news
-from shared.ingestion.ownership.balancing import OwnershipClaim
+from shared.ingestion.ownership.load_balancing import OwnershipClaim
 from shared.nightly.model import Demand
 from shared.notifications import flow
 from shared.notifications.news import News

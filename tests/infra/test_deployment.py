@@ -31,7 +31,7 @@ from shared.autoscaling.policy import Recommendation
 from shared.datasets.entities import QueueDescription, problems
 from shared.datasets.flows import poison as telemetry_poison
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, Period
-from shared.ingestion.breaker.announcement import announcement
+from shared.ingestion.breaker.announcement import opening_news
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.events import ingest
 from shared.ingestion.events.process_batch import Report
@@ -283,10 +283,10 @@ async def test_alerts_look_for_what_the_app_really_says(caplog: pytest.LogCaptur
     assert caplog.messages[-1].startswith(alert_texts("poison")[0])
     telemetry_poison.run("{", "m2")
     assert caplog.messages[-1].startswith(alert_texts("poison")[0])
-    ingest.tell(Mock(), Report(gaps=[Gap(1, 2, NOW, "retention")]))
+    ingest.log_report(Mock(), Report(gaps=[Gap(1, 2, NOW, "retention")]))
     assert caplog.messages[-1].startswith(alert_texts("events-gone")[0])
     opened = Breaker(BreakerMode.OPEN, 1, NOW, "6 failures")
-    await LogNotifier().tell(announcement("metric_ingest", opened, ""))
+    await LogNotifier().tell(opening_news("metric_ingest", opened, ""))
     assert caplog.messages[-1].startswith(alert_texts("breaker-opened")[0])
 
 

@@ -17,7 +17,7 @@ async def test_a_stream_is_told_with_all_that_is_gone(capsys: pytest.CaptureFixt
     store, stream = MemoryIngestionStore(lambda: NOW), new_stream("3")
     made = commit(None, 9, [effect(stream, 0)], [letter(9)], [gap(1, 7), gap(8, 8)])
     await store.commit(stream, await store.load(stream), made)
-    shown = view.accounts(await account.run(store, store))
+    shown = view.accounts(await account.run(store))
     (told,) = shown["streams"]
     assert (told["first"], told["last"], told["epoch"], told["gone"]) == (0, 9, 1, 8)
     assert [(each["first"], each["last"]) for each in told["gaps"]] == [(1, 7), (8, 8)]

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from shared.ingestion.errors import AccountingBroken, Fenced, StreamRecreated
 from shared.ingestion.events.accounting import (
     CommitLimits,
-    Fate,
+    CommitStatus,
     Writer,
+    commit_status,
     dead_letter,
-    fate,
     plan_commits,
 )
 from shared.ingestion.events.survey import Span, beginning, survey, tail
@@ -236,13 +236,13 @@ def test_an_event_of_a_gap_that_comes_after_all_is_a_replay_and_no_other_hub() -
 @pytest.mark.parametrize(
     ("standing", "expected"),
     [
-        ("mine", Fate.APPLIED),
-        ("before", Fate.NOT_APPLIED),
-        ("others", Fate.OVERTAKEN),
-        ("none", Fate.OVERTAKEN),
+        ("mine", CommitStatus.APPLIED),
+        ("before", CommitStatus.NOT_APPLIED),
+        ("others", CommitStatus.OVERTAKEN),
+        ("none", CommitStatus.OVERTAKEN),
     ],
 )
-def test_a_lost_reply_is_resolved_by_what_stands(standing: str, expected: Fate) -> None:
+def test_a_lost_reply_is_resolved_by_what_stands(standing: str, expected: CommitStatus) -> None:
     (commit,) = plan(checkpoint(4), [sending(5)])
     found = {
         "mine": commit.checkpoint,
@@ -250,19 +250,19 @@ def test_a_lost_reply_is_resolved_by_what_stands(standing: str, expected: Fate) 
         "others": replace(checkpoint(7, epoch=3), txid="other.0"),
         "none": None,
     }
-    assert fate(commit, found[standing]) is expected
+    assert commit_status(commit, found[standing]) is expected
 
 
 def test_a_lost_first_reply_is_resolved_too() -> None:
     (commit,) = plan(None, [sending(5)])
-    assert fate(commit, None) is Fate.NOT_APPLIED
-    assert fate(commit, commit.checkpoint) is Fate.APPLIED
+    assert commit_status(commit, None) is CommitStatus.NOT_APPLIED
+    assert commit_status(commit, commit.checkpoint) is CommitStatus.APPLIED
 
 
 def test_a_higher_epoch_at_the_checkpoint_fences() -> None:
     (commit,) = plan(checkpoint(4), [sending(5)])
     with pytest.raises(Fenced):
-        fate(commit, checkpoint(7, epoch=4))
+        commit_status(commit, checkpoint(7, epoch=4))
 
 
 def test_messages_are_named_by_their_event() -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from shared.ingestion.breaker.announcement import announcement as news_of
-from shared.ingestion.breaker.announcement import closing
+from shared.ingestion.breaker.announcement import closing_news
+from shared.ingestion.breaker.announcement import opening_news as news_of
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.notifications.news import Style, shaped
 from tests.builders import NOW
@@ -60,9 +60,9 @@ def test_without_a_key_it_is_said_that_there_is_no_link() -> None:
 
 def test_a_closing_is_told_once_for_each_incident_and_never_of_one_that_never_opened() -> None:
     closed = replace(OPEN, mode=BreakerMode.CLOSED, reason="the probe went through", retry_at=None)
-    told = closing("metric_ingest", closed)
+    told = closing_news("metric_ingest", closed)
     assert told
     assert (told.news_id, told.kind) == ("metric_ingest/3/closed", "breaker.closed")
     assert "the probe went through" in told.headline
-    assert closing("metric_ingest", OPEN) is None
-    assert closing("metric_ingest", replace(closed, epoch=0)) is None
+    assert closing_news("metric_ingest", OPEN) is None
+    assert closing_news("metric_ingest", replace(closed, epoch=0)) is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.balancing import (
+from shared.ingestion.ownership.load_balancing import (
     BalancingPlan,
     BalancingTimes,
     Ownership,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ingestion.ownership.balancing import (
+from shared.ingestion.ownership.load_balancing import (
     Ownership,
     OwnershipClaim,
     OwnershipView,

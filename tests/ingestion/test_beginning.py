@@ -11,7 +11,7 @@ import pytest
 from shared.ingestion.breaker.breaker import isolate
 from shared.ingestion.errors import BreakerOpen, DependencyDown, Fenced, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.ports import Saved
+from shared.ingestion.events.ports import StoredCheckpoint
 from shared.ingestion.events.process_batch import run, sweep
 from shared.ingestion.model import Commit, Effect, Event, Stream
 from tests.builders import NOW
@@ -123,9 +123,11 @@ async def test_a_first_batch_while_the_breaker_cannot_be_asked_has_its_beginning
 
 
 async def test_while_the_beginning_cannot_be_written_nothing_is_handled(rig: flows.Rig) -> None:
-    commit: Callable[[Stream, Saved, Commit], Awaitable[Saved]] = rig.store.commit
+    commit: Callable[[Stream, StoredCheckpoint, Commit], Awaitable[StoredCheckpoint]] = (
+        rig.store.commit
+    )
 
-    async def fail(stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def fail(stream: Stream, saved: StoredCheckpoint, commit: Commit) -> StoredCheckpoint:
         raise StoreUnavailable(f"{stream.key} {saved} {commit}")
 
     rig.store.commit = fail  # type: ignore[method-assign]

@@ -17,11 +17,11 @@ from shared.ingestion.breaker.breaker import (
     BreakerMode,
     BreakerTimes,
     Probe,
-    announced,
+    admission,
     break_seconds,
     close,
-    gate,
     isolate,
+    mark_announced,
     report_probe,
     start_probe,
     take_announcement,
@@ -127,10 +127,10 @@ def test_an_announcement_is_taken_over_once_its_time_is_over_and_only_until_it_i
     taken = take_announcement(row, later, TIMES)
     assert taken is not None
     assert take_announcement(taken, later, TIMES) is None
-    done = announced(taken, 1)
+    done = mark_announced(taken, 1)
     assert done is not None
     assert take_announcement(done, later + timedelta(days=1), TIMES) is None
-    assert announced(done, 1) is None
+    assert mark_announced(done, 1) is None
     assert take_announcement(CLOSED, NOW, TIMES) is None
 
 
@@ -221,7 +221,7 @@ def test_who_crashed_with_the_probe_is_replaced_and_cannot_report_any_more() -> 
     assert after is not None
     assert after.probe == Probe("b", "9", NOW + timedelta(seconds=60), 3)
     assert succeeding(after) is None
-    assert gate(after, "a", "7", NOW).shut
+    assert admission(after, "a", "7", NOW).shut
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_who_crashed_with_the_probe_is_replaced_and_cannot_report_any_more() -> 
     ],
 )
 def test_the_gate(name: str, instance: str, partition_id: str, events_max: int | None) -> None:
-    found = gate(ROWS[name], instance, partition_id, NOW)
+    found = admission(ROWS[name], instance, partition_id, NOW)
     assert found.events_max == events_max
     assert found.shut is (events_max == 0)
     assert found.reason
@@ -286,7 +286,7 @@ def test_one_opening_per_incident_and_one_probe_at_a_time(steps: list[Any]) -> N
         assert after != before
         if after.retry_at is not None and after.mode is BreakerMode.OPEN:
             assert 30 <= (after.retry_at - now).total_seconds() <= 100
-        let_through = [who for who in "abc" if not gate(after, who, who, now).shut]
+        let_through = [who for who in "abc" if not admission(after, who, who, now).shut]
         assert len(let_through) == {BreakerMode.CLOSED: 3, BreakerMode.HALF_OPEN: 1}.get(
             after.mode, 0
         )

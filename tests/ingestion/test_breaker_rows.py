@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 
 from shared.ingestion.breaker.breaker import (
+    Admission,
     Breaker,
     BreakerMode,
-    Gate,
     Probe,
+    admission,
     break_seconds,
     close,
-    gate,
     isolate,
     keep_probe,
     report_probe,
@@ -82,9 +82,9 @@ def test_nobody_reports_a_probe_that_does_not_run(row: Breaker) -> None:
 
 
 def test_what_passes_the_gate_says_why() -> None:
-    assert gate(CLOSED_BY_ADA, "a", "7", NOW) == Gate(None, "closed")
-    assert gate(HALF_OPEN, "a", "7", NOW) == Gate(3, "probing")
-    assert gate(OPEN, "a", "7", NOW) == Gate(0, "open: failures")
+    assert admission(CLOSED_BY_ADA, "a", "7", NOW) == Admission(None, "closed")
+    assert admission(HALF_OPEN, "a", "7", NOW) == Admission(3, "probing")
+    assert admission(OPEN, "a", "7", NOW) == Admission(0, "open: failures")
 
 
 def test_after_a_hundred_breaks_in_a_row_the_next_one_is_no_longer() -> None:

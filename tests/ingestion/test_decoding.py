@@ -19,9 +19,13 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_metric, decode_samples, encode_metric
 from shared.ingestion.decoding.azure_monitor import key
-from shared.ingestion.decoding.decoding import decode
-from shared.ingestion.decoding.metric_handler import MetricHandler
-from shared.ingestion.decoding.readings import BODY_CHARACTERS_MAX, Interests, Reading, WantedMetric
+from shared.ingestion.decoding.decoding import MetricHandler, decode
+from shared.ingestion.decoding.readings import (
+    BODY_CHARACTERS_MAX,
+    MetricSubscriptions,
+    Reading,
+    SubscribedMetric,
+)
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Event, OutboxMessage, Stream
 from tests.builders import NOW, resource
@@ -30,10 +34,10 @@ BUS = (
     "/subscriptions/00000000-0000-0000-0000-00000000000a/resourceGroups/Shop"
     "/providers/Microsoft.ServiceBus/namespaces/shop-bus"
 )
-AVERAGE = WantedMetric("plan-1", "backlog")
-INTERESTS = Interests(
+AVERAGE = SubscribedMetric("plan-1", "backlog")
+INTERESTS = MetricSubscriptions(
     frozenset({("plan-1", "pushed"), ("plan-1", "other")}),
-    {key(BUS, "ActiveMessages"): (AVERAGE, WantedMetric("plan-2", "most", "maximum"))},
+    {key(BUS, "ActiveMessages"): (AVERAGE, SubscribedMetric("plan-2", "most", "maximum"))},
 )
 STREAM = Stream("ns", "hub", "$Default", "3")
 AT = datetime(2026, 3, 1, 11, 59, tzinfo=UTC)
@@ -65,7 +69,7 @@ def own(value: float = 5, name: str = "pushed", at: datetime = AT, **changes: An
     return json.dumps({**json.loads(text), **changes}).encode()
 
 
-def values(found: bytes, interests: Interests = INTERESTS) -> dict[str, float]:
+def values(found: bytes, interests: MetricSubscriptions = INTERESTS) -> dict[str, float]:
     return {reading.name: reading.value for reading in decode(found, interests).readings}
 
 
@@ -103,7 +107,7 @@ def test_what_nobody_asked_for_is_counted_and_in_nobodys_way(other: dict[str, An
 
 
 def test_a_missing_average_is_computed_and_never_zero() -> None:
-    only = Interests(monitored={key(BUS, "ActiveMessages"): (AVERAGE,)})
+    only = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (AVERAGE,)})
     assert values(body(record(average=None)), only) == {"backlog": 31.5}
     with pytest.raises(BadEvent, match=r"records\[0\] \(ActiveMessages\): neither average nor"):
         decode(body(record(average=None, total=None)), only)
@@ -120,8 +124,8 @@ def test_records_that_differ_by_a_dimension_are_one_reading() -> None:
         "maximum": 74,
         "count": 5,
     }.items():
-        wanted = WantedMetric("plan-1", "backlog", aggregation)
-        interests = Interests(monitored={key(BUS, "ActiveMessages"): (wanted,)})
+        wanted = SubscribedMetric("plan-1", "backlog", aggregation)
+        interests = MetricSubscriptions(monitored={key(BUS, "ActiveMessages"): (wanted,)})
         assert values(body(record(), second), interests) == {"backlog": value}
 
 

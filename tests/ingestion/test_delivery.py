@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.ingestion.errors import BadDelivery
-from shared.ingestion.events.delivery import delivered
+from shared.ingestion.events.trigger_batch import parse_batch
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 627000, tzinfo=UTC)
 
@@ -33,7 +33,7 @@ def metadata(**changes: Any) -> dict[str, Any]:
 
 
 def test_bodies_and_metadata_become_events() -> None:
-    delivery = delivered([b"a", b"b"], metadata())
+    delivery = parse_batch([b"a", b"b"], metadata())
     first, second = delivery.events
     assert delivery.partition_id == "3"
     assert (first.sequence, first.offset, first.body, first.partition_key) == (
@@ -56,7 +56,7 @@ def test_offsets_of_geo_replicated_hubs_and_times_without_a_zone_are_read() -> N
         ],
         PropertiesArray=[None],
     )
-    (event,) = delivered([b"a"], found).events
+    (event,) = parse_batch([b"a"], found).events
     assert (event.offset, event.enqueued_at, event.properties) == ("1:2:3", AT, {})
 
 
@@ -73,10 +73,10 @@ def test_offsets_of_geo_replicated_hubs_and_times_without_a_zone_are_read() -> N
 )
 def test_what_cannot_be_accounted_for_is_refused_whole(changes: Any, said: str) -> None:
     with pytest.raises(BadDelivery) as raised:
-        delivered([b"a", b"b"], metadata(**changes))
+        parse_batch([b"a", b"b"], metadata(**changes))
     assert said in str(raised.value)
 
 
 def test_a_trigger_without_metadata_is_said_to_be_one() -> None:
     with pytest.raises(BadDelivery, match="the trigger gave no metadata"):
-        delivered([b"a"], None)
+        parse_batch([b"a"], None)

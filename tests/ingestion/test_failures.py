@@ -29,7 +29,7 @@ from shared.ingestion.errors import (
     StoreUnavailable,
     TransientFailure,
 )
-from shared.ingestion.events.failure_cause import ERRORS_MAX, Blame, blame
+from shared.ingestion.events.failure_cause import ERRORS_MAX, FailureCause, classify
 
 
 def of_library(module: str, name: str, *bases: str) -> type[Exception]:
@@ -147,8 +147,8 @@ WRAPS = [lambda error: error, cause, context, without_context, deep, group]
 def test_an_outage_is_tried_again_and_holds_the_partition(
     error: Exception, wrap: Callable[[Exception], Exception]
 ) -> None:
-    found = blame(wrap(error))
-    assert (found.worth_retrying, found.holds) == (True, True)
+    found = classify(wrap(error))
+    assert (found.is_retryable, found.holds_partition) == (True, True)
 
 
 @pytest.mark.parametrize("wrap", WRAPS)
@@ -156,27 +156,27 @@ def test_an_outage_is_tried_again_and_holds_the_partition(
 def test_what_is_no_outage_is_the_fault_of_the_event(
     error: Exception, wrap: Callable[[Exception], Exception]
 ) -> None:
-    assert blame(wrap(error)) is Blame.EVENT
+    assert classify(wrap(error)) is FailureCause.EVENT
 
 
 def test_a_server_that_fails_is_asked_again_before_the_event_is_given_up() -> None:
-    assert blame(answered(500)) is Blame.CHANCE
+    assert classify(answered(500)) is FailureCause.TRANSIENT
 
 
 @pytest.mark.parametrize("error", [DependencyDown("SQL"), StoreUnavailable("t"), BreakerOpen("b")])
 def test_what_is_known_to_be_down_holds_at_once_however_deep_it_is(error: Exception) -> None:
-    assert {blame(wrap(error)) for wrap in WRAPS} == {Blame.DEPENDENCY}
+    assert {classify(wrap(error)) for wrap in WRAPS} == {FailureCause.DEPENDENCY}
 
 
 def test_the_word_of_a_handler_goes_before_what_led_to_it() -> None:
     outage = ConnectionError("refused")
     for error, expected in [
-        (BadEvent("names a host that does not exist"), Blame.EVENT),
-        (TransientFailure("try again"), Blame.CHANCE),
-        (DependencyDown("SQL"), Blame.DEPENDENCY),
+        (BadEvent("names a host that does not exist"), FailureCause.EVENT),
+        (TransientFailure("try again"), FailureCause.TRANSIENT),
+        (DependencyDown("SQL"), FailureCause.DEPENDENCY),
     ]:
         error.__cause__ = outage
-        assert blame(error) is expected
+        assert classify(error) is expected
 
 
 def test_classes_that_a_user_names_are_outages_too() -> None:
@@ -186,9 +186,9 @@ def test_classes_that_a_user_names_are_outages_too() -> None:
     class Closed(GatewayGone):
         pass
 
-    assert blame(Closed("x")) is Blame.EVENT
+    assert classify(Closed("x")) is FailureCause.EVENT
     for wrap in WRAPS:
-        assert blame(wrap(Closed("x")), (GatewayGone,)) is Blame.LINE
+        assert classify(wrap(Closed("x")), (GatewayGone,)) is FailureCause.UNREACHABLE
 
 
 @given(links=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.booleans()), max_size=30))
@@ -198,14 +198,17 @@ def test_errors_that_lead_to_each_other_in_circles_come_to_an_end(
     errors = [ValueError(n) for n in range(8)]
     for outer, inner, is_cause in links:
         setattr(errors[outer], "__cause__" if is_cause else "__context__", errors[inner])
-    assert blame(errors[0]) is Blame.EVENT
+    assert classify(errors[0]) is FailureCause.EVENT
     errors[0].__cause__ = ConnectionError("refused")
-    assert blame(errors[0]) is Blame.LINE
+    assert classify(errors[0]) is FailureCause.UNREACHABLE
 
 
 def test_a_chain_without_end_is_looked_at_up_to_a_bound() -> None:
     error: Exception = ConnectionError("refused")
     for _ in range(10 * ERRORS_MAX):
         error = cause(error)
-    assert blame(error) is Blame.EVENT
-    assert blame(ExceptionGroup("many", [ValueError(n) for n in range(10_000)])) is Blame.EVENT
+    assert classify(error) is FailureCause.EVENT
+    assert (
+        classify(ExceptionGroup("many", [ValueError(n) for n in range(10_000)]))
+        is FailureCause.EVENT
+    )

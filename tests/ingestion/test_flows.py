@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore, StreamRows
+from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import (
     AccountingBroken,
     CommitRefused,
@@ -25,8 +26,8 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import CommitLimits, Writer
-from shared.ingestion.events.failure_cause import Blame, blame
-from shared.ingestion.events.ports import ReadBack, Saved
+from shared.ingestion.events.failure_cause import FailureCause, classify
+from shared.ingestion.events.ports import ReadBack, StoredCheckpoint
 from shared.ingestion.events.process_batch import (
     LOST_REPLIES_MAX,
     RACES_MAX,
@@ -36,7 +37,6 @@ from shared.ingestion.events.process_batch import (
     sweep,
 )
 from shared.ingestion.events.survey import Span
-from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import (
     Commit,
     Effect,
@@ -100,11 +100,13 @@ class Store(MemoryIngestionStore):
         self.after: list[Callable[[], Awaitable[None]]] = []
         self.commits: list[Commit] = []
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         self.loads += 1
         return await super().load(stream)
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         if self.before:
             await self.before.pop(0)()
         answer = await super().commit(stream, saved, commit)
@@ -133,7 +135,7 @@ class Rig:
             self.hub,
             self.handle,
             thrice,
-            side_by_side(4),
+            task_runner(4),
             lambda: f"tx{next(numbers)}",
         )
 
@@ -263,7 +265,7 @@ async def test_lanes_are_bounded() -> None:
         await asyncio.sleep(0)
         running -= 1
 
-    await side_by_side(3)([work] * 10)
+    await task_runner(3)([work] * 10)
     assert (most, running) == (3, 0)
 
 
@@ -387,7 +389,7 @@ async def test_a_call_thought_lost_that_arrives_late_is_found_by_its_txid(rig: R
     arrived: list[Commit] = []
     plain = rig.store.commit
 
-    async def late(stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def late(stream: Stream, saved: StoredCheckpoint, commit: Commit) -> StoredCheckpoint:
         if not arrived:
             arrived.append(commit)
             raise StoreUnavailable("no answer")
@@ -554,18 +556,20 @@ async def test_the_outbox_is_sent_in_order_and_emptied(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("error", "expected", "retries", "holds"),
     [
-        (ValueError(), Blame.EVENT, False, False),
-        (TransientFailure(), Blame.CHANCE, True, False),
-        (TimeoutError(), Blame.LINE, True, True),
-        (ConnectionResetError(), Blame.LINE, True, True),
-        (DependencyDown(), Blame.DEPENDENCY, False, True),
-        (StoreUnavailable(), Blame.DEPENDENCY, False, True),
-        (HubUnavailable(), Blame.DEPENDENCY, False, True),
+        (ValueError(), FailureCause.EVENT, False, False),
+        (TransientFailure(), FailureCause.TRANSIENT, True, False),
+        (TimeoutError(), FailureCause.UNREACHABLE, True, True),
+        (ConnectionResetError(), FailureCause.UNREACHABLE, True, True),
+        (DependencyDown(), FailureCause.DEPENDENCY, False, True),
+        (StoreUnavailable(), FailureCause.DEPENDENCY, False, True),
+        (HubUnavailable(), FailureCause.DEPENDENCY, False, True),
     ],
 )
-def test_who_is_to_blame(error: Exception, expected: Blame, *, retries: bool, holds: bool) -> None:
-    found = blame(error)
-    assert (found, found.worth_retrying, found.holds) == (expected, retries, holds)
+def test_who_is_to_blame(
+    error: Exception, expected: FailureCause, *, retries: bool, holds: bool
+) -> None:
+    found = classify(error)
+    assert (found, found.is_retryable, found.holds_partition) == (expected, retries, holds)
 
 
 async def test_who_has_no_epoch_goes_on_under_the_one_that_stands(rig: Rig) -> None:

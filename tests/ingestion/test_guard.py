@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from shared.adapters.memory.ingestion import MemoryBreakerStore
-from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, close, untold
+from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, close, unannounced
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
 from tests.builders import NOW
@@ -91,11 +91,11 @@ async def test_after_the_break_one_instance_probes_and_its_successes_close_it(ri
 
 async def test_an_opening_that_nobody_could_be_told_of_is_told_with_the_next_one() -> None:
     row = Breaker(BreakerMode.OPEN, 4, NOW, "too much", announced_epoch=2)
-    assert [(each.epoch, each.reason) for each in untold(row)] == [
+    assert [(each.epoch, each.reason) for each in unannounced(row)] == [
         (3, "it had opened before that, which was over before anybody could be told"),
         (4, "too much"),
     ]
-    assert [each.epoch for each in untold(replace(row, announced_epoch=4))] == [4]
+    assert [each.epoch for each in unannounced(replace(row, announced_epoch=4))] == [4]
 
 
 async def test_a_failed_probe_is_not_told_again(rig: Rig) -> None:

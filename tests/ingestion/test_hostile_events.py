@@ -14,8 +14,7 @@ import pytest
 
 from bench.hostile_events import HOSTILE, INTERESTS, MIB, RESOURCE, filled, reading
 from shared.ingestion.decoding import decoding
-from shared.ingestion.decoding.decoding import decode
-from shared.ingestion.decoding.metric_handler import MetricHandler
+from shared.ingestion.decoding.decoding import MetricHandler, decode
 from shared.ingestion.decoding.readings import REJECTIONS_KEPT
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Event, Stream

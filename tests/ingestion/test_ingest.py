@@ -20,6 +20,7 @@ from shared.adapters.memory.ingestion import (
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, isolate
 from shared.ingestion.breaker.failure_window import Tally, TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
+from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import (
     AnnouncementFailed,
     BadEvent,
@@ -34,7 +35,6 @@ from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.tail import TailWatch
-from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import Effect, Event, HubState, OutboxMessage, Stream, message_id
 from tests.builders import NOW
 from tests.ingestion.test_flows import events, thrice
@@ -65,7 +65,7 @@ class Rig:
         times = BreakerTimes(break_seconds=30, probe_events=2)
         self.guard = BreakerGuard("i1", self.breakers, self, rule, times, self.passed)
         self.lines: dict[str, PartitionPipeline] = {}
-        self.watch = TailWatch(side_by_side(4))
+        self.watch = TailWatch(task_runner(4))
 
     def line(self, partition_id: str = "0") -> PartitionPipeline:
         """An instance keeps its lines, and with them what it remembers."""
@@ -83,7 +83,7 @@ class Rig:
             self.hub,
             self.handle,
             thrice,
-            side_by_side(4),
+            task_runner(4),
             lambda: f"{self.now}-{next(numbers)}",
         )
         return PartitionPipeline(consumer, self.guard, self, lambda: self.seconds)

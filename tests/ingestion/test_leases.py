@@ -10,7 +10,7 @@ import pytest
 
 from shared.ingestion.errors import CommitRefused, DependencyDown
 from shared.ingestion.events import ingest, outbox
-from shared.ingestion.events.outbox import LEASE, Leases
+from shared.ingestion.events.outbox import LEASE, OutboxLeases
 from shared.ingestion.events.ports import StoredMessage
 from shared.ingestion.events.process_batch import run
 from shared.ingestion.model import OutboxMessage, Stream
@@ -42,7 +42,7 @@ def queue() -> Queue:
 
 
 async def another_drains(rig: Rig, queue: Queue) -> int:
-    return await outbox.drain(STREAM, rig.store, queue, Leases())
+    return await outbox.drain(STREAM, rig.store, queue, OutboxLeases())
 
 
 async def test_what_a_batch_committed_nobody_else_sends_until_its_lease_ends(
@@ -74,7 +74,7 @@ async def test_who_comes_back_late_does_not_send_what_another_took_over(
 ) -> None:
     await run(events(0, 2), rig.consumer)
     rig.store.now += LEASE
-    others = Leases()
+    others = OutboxLeases()
     queue.down = True
     with pytest.raises(DependencyDown):
         await outbox.drain(STREAM, rig.store, queue, others)
@@ -118,7 +118,7 @@ async def test_newer_messages_wait_behind_those_that_another_is_to_send(
     rig: Rig, queue: Queue
 ) -> None:
     await run(events(0, 1), rig.consumer)
-    other = replace(rig.consumer, leases=Leases(), new_txid=lambda: "other")
+    other = replace(rig.consumer, leases=OutboxLeases(), new_txid=lambda: "other")
     rig.store.now += LEASE / 2
     await run(events(2, 3), other)
     assert await outbox.drain(STREAM, rig.store, queue, other.leases) == 0

@@ -13,10 +13,10 @@ import pytest
 
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, Probe, keep_probe
 from shared.ingestion.breaker.failure_window import Tally, TripRule
+from shared.ingestion.concurrency import Heartbeat, heartbeat_every
 from shared.ingestion.errors import BreakerOpen, DependencyDown, OutOfTime, StoreUnavailable
 from shared.ingestion.events import ingest
 from shared.ingestion.events.ingest import BEAT_SECONDS
-from shared.ingestion.lanes import Beat, every
 from shared.ingestion.model import Effect, Event
 from tests.builders import NOW
 from tests.ingestion.test_flows import events
@@ -33,18 +33,18 @@ class SlowRig(Rig):
         self.guard.rule = TripRule(failures_max=5)
         self.seconds_of: Callable[[int], float] = lambda _: 0.0
         self.blocking = False
-        self.beat: Beat | None = None
+        self.beat: Heartbeat | None = None
         self.beats = 0
 
     def new_line(self, partition_id: str = "0") -> ingest.PartitionPipeline:
         line = super().new_line(partition_id)
         consumer = replace(line.consumer, handle=self._handle_now)
-        return replace(line, consumer=consumer, elapsed=self.passed, beside=self.beside)
+        return replace(line, consumer=consumer, elapsed=self.passed, with_heartbeat=self.beside)
 
     async def _handle_now(self, event: Event) -> Effect:
         return await self.handle(event)
 
-    async def beside(self, work: Awaitable[T], beat: Beat) -> T:
+    async def beside(self, work: Awaitable[T], beat: Heartbeat) -> T:
         before, self.beat = self.beat, beat
         try:
             return await work
@@ -346,7 +346,7 @@ async def test_beats_go_on_beside_the_work_and_end_with_it() -> None:
         await over.wait()
         return "done"
 
-    assert await every(0.001)(work(), beat) == "done"
+    assert await heartbeat_every(0.001)(work(), beat) == "done"
     made = beats
     await asyncio.sleep(0.02)
     assert (beats, len(asyncio.all_tasks())) == (made, 1)
@@ -360,7 +360,7 @@ async def test_short_work_beats_never_and_what_it_raises_is_raised() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await every(0)(work(), beat)
+        await heartbeat_every(0)(work(), beat)
 
 
 async def test_a_beat_that_is_under_way_is_waited_for() -> None:
@@ -372,7 +372,7 @@ async def test_a_beat_that_is_under_way_is_waited_for() -> None:
         await asyncio.sleep(0.01)
         ended = True
 
-    await every(0)(begun.wait(), beat)
+    await heartbeat_every(0)(begun.wait(), beat)
     assert ended
 
 

@@ -11,11 +11,9 @@ import pytest
 from shared.adapters.event_hubs.hub import KnownPartitions
 from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import Fenced, HubUnavailable, StoreUnavailable
-from shared.ingestion.ownership.balance import Balancer
-from shared.ingestion.ownership.balancing import BalancingTimes, Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import SeenOwners
-from shared.ingestion.ownership.processor import Processor
-from shared.ingestion.ownership.serve import serve
+from shared.ingestion.ownership.load_balancing import BalancingTimes, Ownership, OwnershipClaim
+from shared.ingestion.ownership.ports import OwnershipSnapshot
+from shared.ingestion.ownership.processor import Balancer, Processor, run_processor
 from tests.builders import NOW
 
 TIMES = BalancingTimes(renew_seconds=10, expire_seconds=30)
@@ -28,7 +26,7 @@ class Owners(MemoryOwnershipStore):
         super().__init__(rig.store_clock)
         self.down = self.loses_reply = False
 
-    async def owners(self) -> SeenOwners:
+    async def owners(self) -> OwnershipSnapshot:
         if self.down:
             raise StoreUnavailable("no answer")
         return await super().owners()
@@ -154,7 +152,7 @@ async def test_without_the_store_a_lease_ends_when_others_may_take_it(
 async def test_a_hub_that_does_not_answer_costs_nobody_a_lease(hangs: bool) -> None:
     rig = Rig()
     rig.processor.balancer = replace(
-        rig.processor.balancer, hub=KnownPartitions(rig, patience_seconds=0.01)
+        rig.processor.balancer, hub=KnownPartitions(rig, timeout_seconds=0.01)
     )
     rig.hub_down = True
     assert not await rig.processor.cycle(), "nothing is known yet"
@@ -213,6 +211,6 @@ async def test_serving_ends_with_everything_given_up() -> None:
             stopping.set()
         return 1.0
 
-    await serve(rig.processor, stopping, 0.001, jitter)
+    await run_processor(rig.processor, stopping, 0.001, jitter)
     assert rig.going_on == []
     assert {row.owner for row in (await rig.owners.owners()).rows} == {""}

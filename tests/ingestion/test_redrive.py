@@ -19,10 +19,10 @@ from shared.ingestion.dead_letters.find import (
     read,
 )
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
-from shared.ingestion.dead_letters.redrive import Redriver, purge, send_away
+from shared.ingestion.dead_letters.redrive import Redriver, forward, purge
 from shared.ingestion.errors import (
     DependencyDown,
-    NotThere,
+    NotFound,
     SendingFailed,
     StoreUnavailable,
     TransientFailure,
@@ -126,10 +126,10 @@ async def test_reading_one_gives_its_event_and_says_what_is_not_clear() -> None:
     hub = MemoryHubReader()
     stored, found = await read(store, hub, DeadLetterQuery(sequence=2))
     assert (stored.letter.error, found.body, found.partition_key) == ("ValueError: 2", b"x", "key")
-    with pytest.raises(NotThere, match="no dead letter"):
+    with pytest.raises(NotFound, match="no dead letter"):
         await read(store, hub, DeadLetterQuery(sequence=3))
     await store_with([2], SECOND, store)
-    with pytest.raises(NotThere, match="more than one"):
+    with pytest.raises(NotFound, match="more than one"):
         await read(store, hub, DeadLetterQuery(sequence=2))
 
 
@@ -140,7 +140,7 @@ async def test_a_body_too_large_to_keep_is_read_from_the_hub_while_it_is_there()
     without = replace(stored, letter=replace(stored.letter, body=None))
     assert (await event_of(without, hub)).body == b"large"
     hub.forget(FIRST, 2)
-    with pytest.raises(NotThere, match="the hub lost it"):
+    with pytest.raises(NotFound, match="the hub lost it"):
         await event_of(without, hub)
 
 
@@ -232,7 +232,7 @@ class Queue:
 
 async def test_what_was_sent_to_a_queue_is_removed_and_nothing_else() -> None:
     store, queue = await store_with([1, 2]), Queue()
-    outcome = await send_away(
+    outcome = await forward(
         store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(sequence=1), 9)
     )
     assert numbers(outcome.done) == [1]
@@ -243,10 +243,10 @@ async def test_what_was_sent_to_a_queue_is_removed_and_nothing_else() -> None:
 async def test_what_may_not_have_been_sent_is_kept_and_sending_again_adds_nothing() -> None:
     store, queue = await store_with([1, 2]), Queue(fails=True)
     with pytest.raises(SendingFailed):
-        await send_away(store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(), 9))
+        await forward(store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(), 9))
     assert numbers(await find(store, DeadLetterQuery(), 9)) == [1, 2]
     queue.fails = False
-    await send_away(store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(), 9))
+    await forward(store, MemoryHubReader(), queue, await find(store, DeadLetterQuery(), 9))
     assert sorted(queue.taken) == ["hub:0:1", "hub:0:2"]
     assert await find(store, DeadLetterQuery(), 9) == []
 

@@ -9,9 +9,9 @@ from itertools import count
 import pytest
 
 from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
-from shared.ingestion.errors import NotThere, StoreUnavailable
+from shared.ingestion.errors import NotFound, StoreUnavailable
 from shared.ingestion.events.accounting import Writer
-from shared.ingestion.events.ports import Saved
+from shared.ingestion.events.ports import StoredCheckpoint
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.events.replay import Stretch, replay, side_stream, silent
 from shared.ingestion.model import Commit, Effect, Event, OutboxMessage, Stream, message_id
@@ -114,7 +114,9 @@ class BreaksOff(MemoryIngestionStore):
 
     left = 2
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         if stream == SIDE and self.left == 0:
             raise StoreUnavailable("gone")
         self.left -= stream == SIDE
@@ -146,7 +148,7 @@ async def test_what_the_hub_lost_in_between_is_a_gap_of_the_replay(rig: Rig) -> 
 
 async def test_a_stretch_of_which_nothing_is_left_says_so(rig: Rig) -> None:
     rig.hub.lose(before=20)
-    with pytest.raises(NotThere, match="no event is left from 3 to 9"):
+    with pytest.raises(NotFound, match="no event is left from 3 to 9"):
         await replay(rig.consumer(), Stretch(first=3, last=9), None)
     late = await replay(rig.consumer(), Stretch(first=3), None)
     assert late.first == 20

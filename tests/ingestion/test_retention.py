@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.memory.ingestion import MemoryIngestionStore, MemoryRetentionStore
+from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.ingestion.errors import StoreUnavailable
-from shared.ingestion.events import retain
-from shared.ingestion.events.retain import EffectRetention
-from shared.ingestion.events.retention import MARKS_KEPT, Tidying, tidy
+from shared.ingestion.events import retention
+from shared.ingestion.events.retention import MARKS_KEPT, Cleanup, EffectRetention, plan_cleanup
 from shared.ingestion.model import Checkpoint, Commit, Effect, Mark, Stream
 from tests.builders import NOW
 
@@ -27,20 +26,20 @@ def ago(days: float, sequence: int) -> Mark:
 @pytest.mark.parametrize(
     ("marks", "expected"),
     [
-        ([], Tidying(Mark(NOW, 50))),
-        ([ago(0.9, 40)], Tidying()),
-        ([ago(1, 40)], Tidying(Mark(NOW, 50))),
-        ([ago(9.9, 10), ago(0.5, 40)], Tidying()),
-        ([ago(10, 10), ago(0.5, 40)], Tidying(None, 10, (ago(10, 10),))),
+        ([], Cleanup(Mark(NOW, 50))),
+        ([ago(0.9, 40)], Cleanup()),
+        ([ago(1, 40)], Cleanup(Mark(NOW, 50))),
+        ([ago(9.9, 10), ago(0.5, 40)], Cleanup()),
+        ([ago(10, 10), ago(0.5, 40)], Cleanup(None, 10, (ago(10, 10),))),
         (
             [ago(12, 5), ago(11, 10), ago(9, 20), ago(0, 49)],
-            Tidying(None, 10, (ago(12, 5), ago(11, 10))),
+            Cleanup(None, 10, (ago(12, 5), ago(11, 10))),
         ),
-        ([ago(11, 70), ago(0, 80)], Tidying(None, 50, (ago(11, 70),))),
+        ([ago(11, 70), ago(0, 80)], Cleanup(None, 50, (ago(11, 70),))),
     ],
 )
-def test_old_marks_say_how_far_effects_go(marks: list[Mark], expected: Tidying) -> None:
-    assert tidy(marks, 50, NOW, KEEP) == expected
+def test_old_marks_say_how_far_effects_go(marks: list[Mark], expected: Cleanup) -> None:
+    assert plan_cleanup(marks, 50, NOW, KEEP) == expected
 
 
 @given(st.lists(st.floats(0.01, 3), min_size=1, max_size=60), st.integers(1, 30))
@@ -53,7 +52,7 @@ def test_nothing_goes_too_early_and_nothing_stays_for_ever(
     for sequence, days in enumerate(pauses):
         now += timedelta(days=days)
         accounted[sequence] = now
-        what = tidy(marks, sequence, now, keep)
+        what = plan_cleanup(marks, sequence, now, keep)
         marks = [mark for mark in marks if mark not in what.over]
         marks += [what.mark] if what.mark else []
         if what.purge_to is not None:
@@ -65,13 +64,12 @@ def test_nothing_goes_too_early_and_nothing_stays_for_ever(
 
 
 class Rig:
-    """A stream of a thousand effects, and a keeper; time is the store's and the process's."""
+    """A stream of a thousand effects, and what removes them; one clock for store and process."""
 
     def __init__(self) -> None:
         self.now = NOW
         self.store = MemoryIngestionStore(lambda: self.now, rows_max=10_000)
-        self.retention = MemoryRetentionStore(self.store)
-        self.keeper = EffectRetention(self.store, self.retention, KEEP, self.elapsed)
+        self.effect_retention = EffectRetention(self.store, KEEP, self.elapsed)
 
     def elapsed(self) -> float:
         return (self.now - NOW).total_seconds()
@@ -94,68 +92,68 @@ class Rig:
 async def rig() -> Rig:
     rig = Rig()
     await rig.commit(0, 999)
-    assert await rig.keeper.run() == 0
+    assert await rig.effect_retention.run() == 0
     return rig
 
 
 async def test_effects_go_after_their_time_and_the_checkpoint_stays(rig: Rig) -> None:
     rig.wait(days=9)
     await rig.commit(1000, 1009)
-    assert await rig.keeper.run() == 0
+    assert await rig.effect_retention.run() == 0
     rig.wait(days=1)
-    assert await rig.keeper.run() == 1000
+    assert await rig.effect_retention.run() == 1000
     assert rig.kept == list(range(1000, 1010))
     checkpoint = rig.store.rows[STREAM].checkpoint
     assert checkpoint is not None
     assert checkpoint.sequence == 1009
-    assert len(await rig.retention.marks(STREAM)) == 2
+    assert len(await rig.store.marks(STREAM)) == 2
 
 
 async def test_it_looks_once_an_hour(rig: Rig) -> None:
     rig.wait(days=20)
-    assert await rig.keeper.run() == 1000
+    assert await rig.effect_retention.run() == 1000
     await rig.commit(1000, 1000)
     rig.wait(minutes=59)
     rig.store.rows[STREAM].marks[NOW] = Mark(NOW, 1000)
-    assert await rig.keeper.run() == 0
+    assert await rig.effect_retention.run() == 0
     rig.wait(minutes=1)
-    assert await rig.keeper.run() == 1
+    assert await rig.effect_retention.run() == 1
 
 
 async def test_what_is_kept_for_ever_is_not_even_marked() -> None:
     rig = Rig()
-    rig.keeper.keep = None
+    rig.effect_retention.keep = None
     await rig.commit(0, 9)
-    assert await rig.keeper.run() == 0
-    assert await rig.retention.marks(STREAM) == []
+    assert await rig.effect_retention.run() == 0
+    assert await rig.store.marks(STREAM) == []
 
 
 async def test_much_goes_in_several_turns(rig: Rig) -> None:
     """A turn has its time; the next one comes soon and goes on."""
-    purge = rig.retention.purge_effects
+    purge = rig.store.purge_effects
 
     async def slow(stream: Stream, up_to: int, limit: int) -> int:
-        rig.wait(seconds=retain.SECONDS_MAX / 4)
+        rig.wait(seconds=retention.SECONDS_MAX / 4)
         return await purge(stream, up_to, limit)
 
-    rig.retention.purge_effects = slow  # type: ignore[method-assign]
+    rig.store.purge_effects = slow  # type: ignore[method-assign]
     rig.wait(days=20)
     turns = []
     while len(rig.kept) > 0:
-        turns.append(await rig.keeper.run())
-        rig.wait(seconds=retain.AGAIN_SECONDS)
+        turns.append(await rig.effect_retention.run())
+        rig.wait(seconds=retention.AGAIN_SECONDS)
     assert turns == [400, 400, 200]
 
 
 async def test_a_store_out_of_reach_is_asked_again_soon(rig: Rig) -> None:
-    purge = rig.retention.purge_effects
+    purge = rig.store.purge_effects
 
     async def broken(stream: Stream, up_to: int, limit: int) -> int:
         raise StoreUnavailable("gone")
 
-    rig.retention.purge_effects = broken  # type: ignore[method-assign]
+    rig.store.purge_effects = broken  # type: ignore[method-assign]
     rig.wait(days=20)
-    assert await rig.keeper.run() == 0
-    rig.retention.purge_effects = purge  # type: ignore[method-assign]
-    rig.wait(seconds=retain.AGAIN_SECONDS)
-    assert await rig.keeper.run() == 1000
+    assert await rig.effect_retention.run() == 0
+    rig.store.purge_effects = purge  # type: ignore[method-assign]
+    rig.wait(seconds=retention.AGAIN_SECONDS)
+    assert await rig.effect_retention.run() == 1000

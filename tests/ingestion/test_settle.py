@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.ingestion.concurrency import TaskRunner, task_runner
 from shared.ingestion.errors import DependencyDown
-from shared.ingestion.events.handle import Settled, settle
-from shared.ingestion.lanes import Together, side_by_side
+from shared.ingestion.events.handling import BatchOutcomes, handle_events
 from shared.ingestion.model import DeadLetter, Effect, Event
 from tests.builders import NOW
 
@@ -72,9 +72,9 @@ def events(fates: Sequence[Fate]) -> list[Event]:
     return [Event(n, str(n), NOW, b"", fate.key) for n, fate in enumerate(fates)]
 
 
-async def settled(fates: Sequence[Fate], together: Together) -> tuple[Settled, Handling]:
-    handling, into = Handling(fates), Settled()
-    await settle(events(fates), handling, once, together, NOW, into)
+async def settled(fates: Sequence[Fate], together: TaskRunner) -> tuple[BatchOutcomes, Handling]:
+    handling, into = Handling(fates), BatchOutcomes()
+    await handle_events(events(fates), handling, once, together, NOW, into)
     return into, handling
 
 
@@ -91,7 +91,7 @@ FATES = st.lists(
 
 @given(fates=FATES, lanes_max=st.integers(0, 4))
 async def test_each_event_once_and_each_key_in_order(fates: list[Fate], lanes_max: int) -> None:
-    together = side_by_side(lanes_max) if lanes_max else all_asked_for_first
+    together = task_runner(lanes_max) if lanes_max else all_asked_for_first
     found, handling = await settled(fates, together)
     assert sorted(handling.begun) == sorted(found.outcomes) == list(range(len(fates)))
     for key in {fate.key for fate in fates}:
@@ -106,7 +106,7 @@ async def test_what_comes_after_a_failure_that_holds_is_not_begun(
     fates: list[Fate], down: int, key: str
 ) -> None:
     fates = [*fates[:down], Fate(key, 1, DependencyDown), *fates[down:]]
-    found, handling = await settled(fates, side_by_side(3))
+    found, handling = await settled(fates, task_runner(3))
     assert len(found.held) == 1
     assert sorted([*found.outcomes, *found.held]) == sorted(handling.begun)
     for of in {fate.key for fate in fates}:
@@ -116,23 +116,23 @@ async def test_what_comes_after_a_failure_that_holds_is_not_begun(
 
 async def test_what_does_not_wait_is_handled_as_it_came() -> None:
     fates = [Fate("abc"[n % 3]) for n in range(9)]
-    _, handling = await settled(fates, side_by_side(3))
+    _, handling = await settled(fates, task_runner(3))
     assert handling.begun == list(range(9))
 
 
 async def test_others_go_on_while_one_waits() -> None:
     fates = [Fate("a"), Fate("b", 20), Fate("b"), Fate("c"), Fate("a")]
-    _, handling = await settled(fates, side_by_side(2))
+    _, handling = await settled(fates, task_runner(2))
     assert handling.begun == [0, 1, 3, 4, 2]
 
 
 async def test_what_has_an_outcome_is_not_handled_again() -> None:
     fates = [Fate("a"), Fate("b", 1, DependencyDown), Fate("a")]
-    found, handling = await settled(fates, side_by_side(1))
+    found, handling = await settled(fates, task_runner(1))
     assert (handling.begun, list(found.held)) == ([0, 1], [1])
     handling.fates, handling.held = [Fate("a"), Fate("b", 1), Fate("a")], False
     found.held.clear()
-    await settle(events(handling.fates), handling, once, side_by_side(1), NOW, found)
+    await handle_events(events(handling.fates), handling, once, task_runner(1), NOW, found)
     assert handling.begun == [0, 1, 1, 2]
     assert sorted(found.outcomes) == [0, 1, 2]
 
@@ -140,7 +140,7 @@ async def test_what_has_an_outcome_is_not_handled_again() -> None:
 async def test_who_is_cancelled_leaves_no_lane_behind() -> None:
     fates = [Fate(key, 1000) for key in "abc"]
     handling = Handling(fates)
-    work = settle(events(fates), handling, once, side_by_side(3), NOW, Settled())
+    work = handle_events(events(fates), handling, once, task_runner(3), NOW, BatchOutcomes())
     task = asyncio.create_task(work)
     for _ in range(5):
         await asyncio.sleep(0)

@@ -11,10 +11,13 @@ import pytest
 from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
 from shared.ingestion.errors import Fenced, HubSilent, StreamRecreated
 from shared.ingestion.model import Checkpoint, Event, Stream
-from shared.ingestion.ownership.balancing import Ownership
-from shared.ingestion.ownership.read_partition import PartitionReader
-from shared.ingestion.ownership.repeated_failures import REPEAT_SECONDS, RepeatedFailures
-from shared.ingestion.ownership.serve import BackgroundReading
+from shared.ingestion.ownership.load_balancing import Ownership
+from shared.ingestion.ownership.processor import BackgroundTask
+from shared.ingestion.ownership.read_partition import (
+    REPEAT_SECONDS,
+    PartitionReader,
+    RepeatedFailures,
+)
 from tests.builders import NOW
 from tests.ingestion.test_processor import Rig
 
@@ -101,7 +104,7 @@ async def test_a_reading_that_ended_for_whatever_reason_is_told_and_given_up(
     error: Exception,
 ) -> None:
     rig, told = Rig(), list[tuple[str, BaseException]]()
-    rig.processor.given_up = lambda lease, why: told.append((lease.partition_id, why))
+    rig.processor.on_release = lambda lease, why: told.append((lease.partition_id, why))
     await rig.processor.cycle()
     rig.started[0].error = error
     await rig.processor.cycle()
@@ -113,7 +116,7 @@ async def test_a_reading_that_ended_for_whatever_reason_is_told_and_given_up(
     assert rig.going_on == [("0", 2)], "the next claim starts a new epoch"
 
 
-async def ended(reading: BackgroundReading) -> BaseException | None:
+async def ended(reading: BackgroundTask) -> BaseException | None:
     await reading.ended()
     return reading.error
 
@@ -127,12 +130,12 @@ async def test_a_background_reading_that_returns_or_cancels_itself_has_ended_wit
     async def cancels_itself() -> None:
         raise asyncio.CancelledError
 
-    assert await ended(BackgroundReading(returns())) is not None
-    assert await ended(BackgroundReading(cancels_itself())) is not None
+    assert await ended(BackgroundTask(returns())) is not None
+    assert await ended(BackgroundTask(cancels_itself())) is not None
 
 
 async def test_a_background_reading_that_goes_on_has_no_error() -> None:
-    reading = BackgroundReading(asyncio.Event().wait())  # type: ignore[arg-type]
+    reading = BackgroundTask(asyncio.Event().wait())  # type: ignore[arg-type]
     assert reading.error is None
     reading.cancel()
     await reading.ended()
@@ -140,14 +143,14 @@ async def test_a_background_reading_that_goes_on_has_no_error() -> None:
 
 def test_the_same_failure_is_told_at_once_and_then_only_now_and_then() -> None:
     failures = RepeatedFailures()
-    assert failures.worth_telling("0", "StreamRecreated", 100.0)
-    assert not failures.worth_telling("0", "StreamRecreated", 100.0 + REPEAT_SECONDS - 1)
-    assert failures.worth_telling("0", "StreamRecreated", 100.0 + REPEAT_SECONDS)
-    assert not failures.worth_telling("0", "StreamRecreated", 101.0 + REPEAT_SECONDS)
+    assert failures.should_log("0", "StreamRecreated", 100.0)
+    assert not failures.should_log("0", "StreamRecreated", 100.0 + REPEAT_SECONDS - 1)
+    assert failures.should_log("0", "StreamRecreated", 100.0 + REPEAT_SECONDS)
+    assert not failures.should_log("0", "StreamRecreated", 101.0 + REPEAT_SECONDS)
 
 
 def test_another_failure_or_another_partition_is_told_at_once() -> None:
     failures = RepeatedFailures()
-    assert failures.worth_telling("0", "StreamRecreated", 100.0)
-    assert failures.worth_telling("1", "StreamRecreated", 100.0)
-    assert failures.worth_telling("0", "BreakerOpen", 100.0)
+    assert failures.should_log("0", "StreamRecreated", 100.0)
+    assert failures.should_log("1", "StreamRecreated", 100.0)
+    assert failures.should_log("0", "BreakerOpen", 100.0)

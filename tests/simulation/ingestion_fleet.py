@@ -32,6 +32,7 @@ from shared.adapters.memory.ingestion import (
     MemoryIngestionStore,
     MemoryOwnershipStore,
 )
+from shared.ingestion.concurrency import TaskRunner
 from shared.ingestion.errors import (
     CommitRefused,
     DependencyDown,
@@ -42,10 +43,9 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import CommitLimits, Writer
-from shared.ingestion.events.ports import ReadBack, Saved, StoredMessage
+from shared.ingestion.events.ports import ReadBack, StoredCheckpoint, StoredMessage
 from shared.ingestion.events.process_batch import Consumer, run
 from shared.ingestion.events.survey import Span
-from shared.ingestion.lanes import Together
 from shared.ingestion.model import (
     Commit,
     Effect,
@@ -55,10 +55,9 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.ingestion.ownership.balance import Balancer
-from shared.ingestion.ownership.balancing import BalancingTimes, Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import SeenOwners
-from shared.ingestion.ownership.processor import Processor
+from shared.ingestion.ownership.load_balancing import BalancingTimes, Ownership, OwnershipClaim
+from shared.ingestion.ownership.ports import OwnershipSnapshot
+from shared.ingestion.ownership.processor import Balancer, Processor
 from shared.ingestion.ownership.read_partition import PartitionReader
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, Task, pause
@@ -120,12 +119,14 @@ class Store(MemoryIngestionStore):
         self.commits: dict[Stream, list[Commit]] = {}
         self.late = self.refused = 0
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         with failing_as(StoreUnavailable("load")):
             await pause()
             return await super().load(stream)
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         with failing_as(StoreUnavailable("commit")):
             try:
                 await pause()
@@ -136,7 +137,9 @@ class Store(MemoryIngestionStore):
             await pause()
         return answer
 
-    async def _apply(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def _apply(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         try:
             answer = await super().commit(stream, saved, commit)
         except CommitRefused:
@@ -145,7 +148,7 @@ class Store(MemoryIngestionStore):
         self.commits.setdefault(stream, []).append(commit)
         return answer
 
-    async def _arrive(self, stream: Stream, saved: Saved, commit: Commit) -> None:
+    async def _arrive(self, stream: Stream, saved: StoredCheckpoint, commit: Commit) -> None:
         self.late += 1
         try:
             await self._apply(stream, saved, commit)
@@ -174,7 +177,7 @@ class Owners(MemoryOwnershipStore):
         self.written: list[Ownership] = []
         self.in_flight: Counter[str] = Counter()
 
-    async def owners(self) -> SeenOwners:
+    async def owners(self) -> OwnershipSnapshot:
         with failing_as(StoreUnavailable("owners")):
             await pause()
             seen = await super().owners()
@@ -226,7 +229,7 @@ class OwnersAsReached:
     world: World
     instance: Instance
 
-    async def owners(self) -> SeenOwners:
+    async def owners(self) -> OwnershipSnapshot:
         self._check()
         return await self.world.owners.owners()
 
@@ -657,8 +660,8 @@ async def one_by_one(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
         await piece()
 
 
-def interleaved(random: Random, lanes_max: int) -> Together:
-    """As ``side_by_side``, in one task of the scheduler: the others start when the first waits."""
+def interleaved(random: Random, lanes_max: int) -> TaskRunner:
+    """As ``task_runner``, in one task of the scheduler: the others start when the first waits."""
 
     async def together(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
         waiting = iter(work)

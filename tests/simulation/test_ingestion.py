@@ -25,7 +25,7 @@ from shared.ingestion.errors import (
 from shared.ingestion.events import outbox
 from shared.ingestion.events.accounting import CommitLimits, Writer
 from shared.ingestion.events.outbox import LEASE
-from shared.ingestion.events.ports import ReadBack, Saved, StoredMessage
+from shared.ingestion.events.ports import ReadBack, StoredCheckpoint, StoredMessage
 from shared.ingestion.events.process_batch import Consumer, run, sweep
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import (
@@ -66,14 +66,16 @@ class Store(MemoryIngestionStore):
         self.replies = 0
         self.refusals = 0
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         with failing_as(StoreUnavailable("load")):
             await pause()
             saved = await super().load(stream)
             await pause()
         return saved
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         with failing_as(StoreUnavailable("commit")):
             await pause()
             try:

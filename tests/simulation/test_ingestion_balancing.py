@@ -14,9 +14,9 @@ import pytest
 
 from shared.adapters.memory.ingestion import MemoryOwnershipStore
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.balance import Balancer
-from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import SeenOwners
+from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
+from shared.ingestion.ownership.ports import OwnershipSnapshot
+from shared.ingestion.ownership.processor import Balancer
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
 from tests.simulation.seeds import seeds
@@ -37,7 +37,7 @@ class Store(MemoryOwnershipStore):
         self.committed: dict[str, int] = {}
         """The epoch of the last commit, of each partition whose row was lost."""
 
-    async def owners(self) -> SeenOwners:
+    async def owners(self) -> OwnershipSnapshot:
         await pause()
         seen = await super().owners()
         await pause()

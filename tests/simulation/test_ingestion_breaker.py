@@ -15,7 +15,7 @@ from shared.ingestion.breaker.approval import TokenRefused, issue, verify
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes, close
 from shared.ingestion.breaker.failure_window import Tally, TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.errors import BreakerChanged
 from tests.builders import NOW
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause
@@ -38,13 +38,13 @@ class Store(MemoryBreakerStore):
         self.world = world
         self.rows = [Breaker()]
 
-    async def load(self) -> SeenBreaker:
+    async def load(self) -> BreakerSnapshot:
         await pause()
         seen = await super().load()
         await pause()
         return seen
 
-    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
+    async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
         await pause()
         answer = await super().replace(seen, breaker)
         self.rows.append(breaker)

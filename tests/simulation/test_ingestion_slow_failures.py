@@ -18,12 +18,12 @@ from shared.adapters.memory.ingestion import (
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
+from shared.ingestion.concurrency import Heartbeat
 from shared.ingestion.errors import BreakerOpen
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.lanes import Beat
 from shared.ingestion.model import Effect, Event, Stream
 from tests.builders import NOW
 from tests.simulation.scheduler import Scheduler, sleep_until
@@ -87,7 +87,7 @@ class World:
         self.calls.append(self.now)
         raise ValueError(f"nobody knows what is wrong with {event.sequence}")
 
-    async def beside(self, work: Awaitable[T], beat: Beat) -> T:
+    async def beside(self, work: Awaitable[T], beat: Heartbeat) -> T:
         over = False
 
         async def beats() -> None:

@@ -14,7 +14,7 @@ from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.ingestion import SqlIngestionStore
 from shared.adapters.sql.schema import metadata
 from shared.ingestion.errors import IngestionError
-from shared.ingestion.events.ports import Saved, StoredMessage
+from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
 from shared.ingestion.model import Commit, Stream
 from tests.simulation.seeds import seeds
 from tests.simulation.test_ingestion import STREAM, Store, World, check_world
@@ -35,11 +35,13 @@ class Both(MemoryIngestionStore):
         self.database = Sql("sqlite://", metadata, run=inline)
         self.sql = SqlIngestionStore(self.database)
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         mine, theirs = await super().load(stream), await self.sql.load(stream)
         return _pair(mine, theirs)
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         versions = saved.version
         try:
             mine = await super().commit(stream, _with(saved, versions[0]), commit)
@@ -68,13 +70,13 @@ class Both(MemoryIngestionStore):
         await self.sql.sent(stream, messages)
 
 
-def _pair(mine: Saved, theirs: Saved) -> Saved:
+def _pair(mine: StoredCheckpoint, theirs: StoredCheckpoint) -> StoredCheckpoint:
     assert mine.checkpoint == theirs.checkpoint
-    return Saved(mine.checkpoint, mine.read_at, (mine.version, theirs.version))
+    return StoredCheckpoint(mine.checkpoint, mine.read_at, (mine.version, theirs.version))
 
 
-def _with(saved: Saved, version: object) -> Saved:
-    return Saved(saved.checkpoint, saved.read_at, version)
+def _with(saved: StoredCheckpoint, version: object) -> StoredCheckpoint:
+    return StoredCheckpoint(saved.checkpoint, saved.read_at, version)
 
 
 class BothStores(Store, Both):

@@ -20,12 +20,12 @@ from shared.adapters.memory.ingestion import (
     MemoryBreakerStore,
     MemoryHubReader,
     MemoryIngestionStore,
-    MemoryRetentionStore,
 )
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode, BreakerTimes
 from shared.ingestion.breaker.failure_window import Tally, TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import BreakerSnapshot
+from shared.ingestion.concurrency import Heartbeat
 from shared.ingestion.errors import (
     AnnouncementFailed,
     BadEvent,
@@ -40,12 +40,11 @@ from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import CommitLimits, Writer
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.outbox import LEASE
-from shared.ingestion.events.ports import Handler, ReadBack, Saved, StoredMessage
+from shared.ingestion.events.ports import Handler, ReadBack, StoredCheckpoint, StoredMessage
 from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.events.retain import EffectRetention
+from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.survey import Span
 from shared.ingestion.events.tail import TailWatch
-from shared.ingestion.lanes import Beat
 from shared.ingestion.model import (
     Commit,
     Effect,
@@ -107,19 +106,24 @@ async def once(attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception],
 
 
 class Store(MemoryIngestionStore):
-    """Fails before a call, or loses its reply."""
+    """Fails before a call, or loses its reply; remembers what it removed."""
 
     def __init__(self, clock: Callable[[], datetime], rows_max: int) -> None:
         super().__init__(clock, rows_max)
         self.written_at: dict[tuple[Stream, int], datetime] = {}
+        self.removed: dict[Stream, set[int]] = defaultdict(set)
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         return await unreliable(super().load(stream), StoreUnavailable)
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         return await unreliable(self._commit(stream, saved, commit), StoreUnavailable)
 
-    async def _commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def _commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         answer = await super().commit(stream, saved, commit)
         self.written_at.update({(stream, e.sequence): self._clock() for e in commit.effects})
         return answer
@@ -133,26 +137,6 @@ class Store(MemoryIngestionStore):
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         await unreliable(super().sent(stream, messages), StoreUnavailable)
 
-
-class Breakers(MemoryBreakerStore):
-    async def load(self) -> SeenBreaker:
-        return await unreliable(super().load(), StoreUnavailable)
-
-    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
-        return await unreliable(super().replace(seen, breaker), StoreUnavailable)
-
-    async def put_tally(self, tally: Tally) -> None:
-        await unreliable(super().put_tally(tally), StoreUnavailable)
-
-
-class Retention(MemoryRetentionStore):
-    """Remembers what it removed; fails before a call, or loses its reply."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world.store)
-        self.world = world
-        self.removed: dict[Stream, set[int]] = defaultdict(set)
-
     async def put_mark(self, stream: Stream, mark: Mark) -> None:
         await unreliable(super().put_mark(stream, mark), StoreUnavailable)
 
@@ -163,14 +147,25 @@ class Retention(MemoryRetentionStore):
         return await unreliable(self._purge(stream, up_to, limit), StoreUnavailable)
 
     async def _purge(self, stream: Stream, up_to: int, limit: int) -> int:
-        effects = self.world.store.rows[stream].effects
+        effects = self.rows[stream].effects
         before = set(effects)
         removed = await super().purge_effects(stream, up_to, limit)
         self.removed[stream] |= before - set(effects)
         for sequence in before - set(effects):
-            age = self.world.now - self.world.store.written_at[stream, sequence]
+            age = self._clock() - self.written_at[stream, sequence]
             assert age >= KEEP, f"{sequence} went after {age}"
         return removed
+
+
+class Breakers(MemoryBreakerStore):
+    async def load(self) -> BreakerSnapshot:
+        return await unreliable(super().load(), StoreUnavailable)
+
+    async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
+        return await unreliable(super().replace(seen, breaker), StoreUnavailable)
+
+    async def put_tally(self, tally: Tally) -> None:
+        await unreliable(super().put_tally(tally), StoreUnavailable)
 
 
 class Hub(MemoryHubReader):
@@ -221,7 +216,6 @@ class World:
         self.store = Store(self.clock, LIMITS.rows_max)
         self.breakers = Breakers(self.clock)
         self.hub = Hub(read_max=7)
-        self.retention = Retention(self)
         self.down = False
         self.sent: list[str] = []
         self.told: list[int] = []
@@ -305,7 +299,7 @@ class World:
             for name in names:
                 self.sending.pop(name, None)
 
-    async def beside(self, work: Awaitable[T], beat: Beat) -> T:
+    async def beside(self, work: Awaitable[T], beat: Heartbeat) -> T:
         """Beats go on until the work has ended, or died."""
         over, beating = False, False
 
@@ -429,8 +423,8 @@ class World:
             )
 
         self.scheduler.start(self.watch.run(PARTITIONS, line_of), ended)
-        keeper = EffectRetention(self.store, self.retention, KEEP, self.elapsed)
-        self.scheduler.start(keeper.run(), ended)
+        retention = EffectRetention(self.store, KEEP, self.elapsed)
+        self.scheduler.start(retention.run(), ended)
 
     def run(self, seconds: float, *, produces: bool = True, skips_tail: bool = False) -> None:
         end = self.now + timedelta(seconds=seconds)
@@ -469,7 +463,7 @@ class World:
             rows, log = self.store.rows[stream], self.hub.events[stream]
             first = rows.checkpoint.start if rows.checkpoint else 0
             assert first == 0, f"{partition_id}: begins at {first}"
-            removed = self.retention.removed[stream]
+            removed = self.store.removed[stream]
             ends = Counter([*rows.effects, *removed, *rows.dead_letters])
             assert ends == Counter(range(first, len(log))), f"{partition_id}: lost or twice"
             assert rows.gaps == {}, "the hub has everything"
@@ -512,6 +506,6 @@ def test_the_breaker_does_open_and_the_host_does_fail() -> None:
     worlds = [check_seed(seed) for seed in range(6)]
     counts = sum((world.counts for world in worlds), Counter[str]())
     assert all(world.told for world in worlds)
-    assert all(any(world.retention.removed.values()) for world in worlds)
+    assert all(any(world.store.removed.values()) for world in worlds)
     for kind in ("BreakerOpen", "DependencyDown", "Crash", "StoreUnavailable", "NoneType"):
         assert counts[kind] > 10, counts

@@ -43,128 +43,197 @@ WON_ANYWAY = "mine[claim.partition_id] = next(iter(mine.values()), None) or clai
 
 MUTANTS = [
     # --- batches and their account
-    Mutant("ingestion", "survey.survey", "event.sequence > check", "event.sequence >= check"),
-    Mutant("ingestion", "survey.survey", "raise StreamRecreated(", "str(", first_seed=180),
-    Mutant("ingestion", "survey.check_made_before", "created_at >", "created_at <"),
-    Mutant("ingestion", "accounting._after", "part[-1].last", "part[-1].last + 1"),
-    Mutant("ingestion", "accounting._after", "max([start.enqueued_at, *times])", "min(times)"),
-    Mutant("ingestion", "accounting._moved", "events[-1].sequence", "events[-1].sequence + 1"),
-    Mutant("ingestion", "accounting._all_fit_into_one", "not isinstance(outcome, Effect) or", ""),
-    Mutant("ingestion", "survey.follows", "checkpoint.sequence + 1", "events[0].sequence"),
-    Mutant("ingestion", "accounting.fate", "return Fate.APPLIED", "return Fate.NOT_APPLIED"),
-    Mutant("ingestion", "accounting.fate", "return Fate.NOT_APPLIED", "return Fate.APPLIED"),
-    Mutant("ingestion", "accounting.fate", "return Fate.OVERTAKEN", "return Fate.APPLIED"),
-    Mutant("ingestion", "failures._known", "return Blame.DEPENDENCY", "return Blame.EVENT"),
-    Mutant("ingestion", "flows.process_batch._next_pass", "(*fresh, *found)", "fresh"),
+    Mutant(
+        "ingestion", "events.survey.survey", "event.sequence > check", "event.sequence >= check"
+    ),
+    Mutant("ingestion", "events.survey.survey", "raise StreamRecreated(", "str(", first_seed=180),
+    Mutant("ingestion", "events.survey.check_made_before", "created_at >", "created_at <"),
+    Mutant("ingestion", "events.accounting._after", "part[-1].last", "part[-1].last + 1"),
+    Mutant(
+        "ingestion", "events.accounting._after", "max([start.enqueued_at, *times])", "min(times)"
+    ),
+    Mutant(
+        "ingestion", "events.accounting._moved", "events[-1].sequence", "events[-1].sequence + 1"
+    ),
+    Mutant(
+        "ingestion", "events.accounting._all_fit_into_one", "not isinstance(outcome, Effect) or", ""
+    ),
+    Mutant("ingestion", "events.survey.follows", "checkpoint.sequence + 1", "events[0].sequence"),
+    Mutant(
+        "ingestion",
+        "events.accounting.commit_status",
+        "return CommitStatus.APPLIED",
+        "return CommitStatus.NOT_APPLIED",
+    ),
+    Mutant(
+        "ingestion",
+        "events.accounting.commit_status",
+        "return CommitStatus.NOT_APPLIED",
+        "return CommitStatus.APPLIED",
+    ),
+    Mutant(
+        "ingestion",
+        "events.accounting.commit_status",
+        "return CommitStatus.OVERTAKEN",
+        "return CommitStatus.APPLIED",
+    ),
+    Mutant(
+        "ingestion",
+        "events.failure_cause._known",
+        "return FailureCause.DEPENDENCY",
+        "return FailureCause.EVENT",
+    ),
+    Mutant("ingestion", "events.process_batch._next_pass", "(*fresh, *found)", "fresh"),
     Mutant(
         "ingestion_trigger",
-        "flows.process_batch._begun",
+        "events.process_batch._begun",
         "saved.checkpoint is None and events",
         "False",
     ),
     Mutant(
         "ingestion",
-        "flows.outbox.Leases._is_leased",
+        "events.outbox.OutboxLeases._is_leased",
         "return -self.lease < stored.waited < self.lease",
         "return False",
     ),
-    Mutant("ingestion_trigger", "flows.tail._is_at_work", "abs(idle_for) < IDLE", "False"),
-    Mutant("ingestion_slow_failures", "flows.ingest.Calls.beat", "await self._tell()", "pass"),
-    Mutant("ingestion_slow_failures", "flows.ingest.Calls.beat", "gate.shut and", "False and"),
-    Mutant("ingestion", "flows.outbox._send_some", "await sender.send(", "ready and str("),
+    Mutant("ingestion_trigger", "events.tail._is_at_work", "abs(idle_for) < IDLE", "False"),
+    Mutant(
+        "ingestion_slow_failures", "events.ingest.HandlerCalls.beat", "await self._report()", "pass"
+    ),
+    Mutant(
+        "ingestion_slow_failures", "events.ingest.HandlerCalls.beat", "gate.shut and", "False and"
+    ),
+    Mutant("ingestion", "events.outbox._send_some", "await sender.send(", "ready and str("),
     # --- leases
-    Mutant("ingestion_balancing", "balancing._taking", "row.epoch + 1", "row.epoch"),
-    Mutant("ingestion_balancing", "balancing._richest", "most = max(", "most = min("),
-    Mutant("ingestion_balancing", "balancing._board", "now - row.modified_at < expires", "True"),
+    Mutant("ingestion_balancing", "ownership.load_balancing._taking", "row.epoch + 1", "row.epoch"),
+    Mutant(
+        "ingestion_balancing", "ownership.load_balancing._richest", "most = max(", "most = min("
+    ),
     Mutant(
         "ingestion_balancing",
-        "flows.balance.Balancer.cycle",
+        "ownership.load_balancing._board",
+        "now - row.modified_at < expires",
+        "True",
+    ),
+    Mutant(
+        "ingestion_balancing",
+        "ownership.processor.Balancer.cycle",
         "self.me, seen.read_at",
         f"self.me, {SKEWED}",
     ),
-    Mutant("ingestion_balancing", "flows.balance.Balancer.cycle", "in found.renewals", "in ()"),
-    Mutant("ingestion_balancing", "balancing._is_ahead", "return row", "return False and row"),
-    Mutant("ingestion_balancing", "balancing.release", "row.epoch", "0"),
+    Mutant(
+        "ingestion_balancing", "ownership.processor.Balancer.cycle", "in found.renewals", "in ()"
+    ),
     Mutant(
         "ingestion_balancing",
-        "flows.balance.Balancer._renew",
+        "ownership.load_balancing._is_ahead",
+        "return row",
+        "return False and row",
+    ),
+    Mutant("ingestion_balancing", "ownership.load_balancing.release", "row.epoch", "0"),
+    Mutant(
+        "ingestion_balancing",
+        "ownership.processor.Balancer._renew",
         "del mine[renewal.partition_id]",
         "pass",
     ),
     Mutant(
         "ingestion_balancing",
-        "flows.balance.Balancer._claim",
+        "ownership.processor.Balancer._claim",
         "max(claim.epoch, committed + 1)",
         "claim.epoch",
     ),
-    Mutant("ingestion_fleet", "flows.balance.Balancer._claim", "return False", WON_ANYWAY),
+    Mutant("ingestion_fleet", "ownership.processor.Balancer._claim", "return False", WON_ANYWAY),
     Mutant(
         "ingestion_fleet",
-        "flows.processor.Processor.cycle",
+        "ownership.processor.Processor.cycle",
         "if not _same(held.lease, share, p)",
         "if False",
     ),
     Mutant(
         "ingestion_fleet",
-        "flows.processor._same",
+        "ownership.processor._same",
         "now.epoch == lease.epoch",
         "True",
     ),
     Mutant(
         "ingestion_fleet",
-        "flows.processor.Processor.cycle",
+        "ownership.processor.Processor.cycle",
         "asked_at >= held.until",
         "False",
     ),
     Mutant(
         "ingestion_fleet",
-        "flows.processor.Processor._give_up_ended",
+        "ownership.processor.Processor._give_up_ended",
         "if error is not None",
         "if type(error).__name__ == 'Fenced'",
     ),
     # --- order of a partition key, and what fits into a transaction
     Mutant(
         "ingestion_fleet",
-        "flows.settle.settle",
+        "events.handling.handle_events",
         "lanes[event.partition_key].append",
         "lanes[event.offset].append",
     ),
     Mutant(
         "ingestion_fleet",
-        "flows.settle.settle",
+        "events.handling.handle_events",
         "lanes[settled.begun.partition_key] = same_key",
         "pass",
     ),
-    Mutant("ingestion_fleet", "accounting._fits", "entry.rows >= limits", "entry.rows > limits"),
+    Mutant(
+        "ingestion_fleet", "events.accounting._fits", "entry.rows >= limits", "entry.rows > limits"
+    ),
     # --- the breaker
-    Mutant("ingestion_breaker", "breaker.trip", "breaker.mode is not Mode.CLOSED", "False"),
-    Mutant("ingestion_breaker", "breaker.trip", "breaker.epoch + 1", "breaker.epoch"),
-    Mutant("ingestion_breaker", "breaker.close", "or breaker.epoch != epoch", ""),
     Mutant(
         "ingestion_breaker",
-        "breaker._probe_is_due",
+        "breaker.breaker.trip",
+        "breaker.mode is not BreakerMode.CLOSED",
+        "False",
+    ),
+    Mutant(
+        "ingestion_breaker",
+        "breaker.breaker.trip",
+        "breaker.epoch + 1",
+        "breaker.epoch",
+    ),
+    Mutant("ingestion_breaker", "breaker.breaker.close", "or breaker.epoch != epoch", ""),
+    Mutant(
+        "ingestion_breaker",
+        "breaker.breaker._probe_is_due",
         "or _is_over(breaker.probe.until, times.probe_seconds, now)",
         "",
     ),
     Mutant(
         "ingestion_breaker",
-        "breaker.take_announcement",
+        "breaker.breaker.take_announcement",
         "not _is_over(breaker.announce_at, times.announce_seconds, now)",
         "True",
     ),
-    Mutant("ingestion_breaker", "breaker.report_probe", "if failure is not None", "if False"),
+    Mutant(
+        "ingestion_breaker", "breaker.breaker.report_probe", "if failure is not None", "if False"
+    ),
     Mutant(
         "ingestion_breaker",
-        "flows.guard.BreakerGuard.after_batch",
+        "breaker.guard.BreakerGuard.after_batch",
         "found.trip_reason is None",
         "True",
     ),
     # --- what is kept
-    Mutant("ingestion_trigger", "retention.tidy", "if now - mark.at >= keep", "if True"),
-    Mutant("ingestion_trigger", "retention.tidy", "Mark(now, sequence)", "Mark(now, sequence + 9)"),
+    Mutant(
+        "ingestion_trigger", "events.retention.plan_cleanup", "if now - mark.at >= keep", "if True"
+    ),
+    Mutant(
+        "ingestion_trigger",
+        "events.retention.plan_cleanup",
+        "Mark(now, sequence)",
+        "Mark(now, sequence + 9)",
+    ),
     # --- dead letters
-    Mutant("ingestion_redrive", "flows.redrive._insist", "return lost", "raise"),
-    Mutant("ingestion_redrive", "flows.redrive._insist", "await store.remove(stored)", "pass"),
+    Mutant("ingestion_redrive", "dead_letters.redrive._insist", "return lost", "raise"),
+    Mutant(
+        "ingestion_redrive", "dead_letters.redrive._insist", "await store.remove(stored)", "pass"
+    ),
 ]
 
 

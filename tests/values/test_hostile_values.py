@@ -46,7 +46,7 @@ from shared.datasets.flows import telemetry_arrived
 from shared.datasets.periods import Period
 from shared.datasets.processing import decode_work, schedule_processing
 from shared.ingestion.errors import BadDelivery
-from shared.ingestion.events.delivery import SEQUENCE_MAX, delivered
+from shared.ingestion.events.trigger_batch import SEQUENCE_MAX, parse_batch
 from shared.messaging.errors import BadLines
 from shared.messaging.lines import read_messages
 from shared.messaging.model import Message
@@ -255,7 +255,7 @@ def test_a_delivery_is_understood_or_bad(system: object, properties: object, con
         "PropertiesArray": [properties],
     }
     with suppress(BadDelivery):
-        (event,) = delivered([b"x"], metadata).events
+        (event,) = parse_batch([b"x"], metadata).events
         assert 0 <= event.sequence <= SEQUENCE_MAX
         assert event.enqueued_at.tzinfo is UTC
 
@@ -387,7 +387,7 @@ def test_a_delivery_beyond_all_bounds_holds_the_partition_with_a_clear_error(
         "SystemPropertiesArray": [{**SYSTEM, **change}],
     }
     with pytest.raises(BadDelivery, match="a property that cannot be") as raised:
-        delivered([b"x"], metadata)
+        parse_batch([b"x"], metadata)
     assert len(str(raised.value)) < 400
 
 

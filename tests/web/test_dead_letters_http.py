@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.memory.ingestion import MemoryHubReader
+from shared.adapters.memory.ingestion import MemoryHubReader, MemoryIngestionStore
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.model import Effect, Event
@@ -46,15 +46,15 @@ def said(answer: Reply) -> Any:
 
 async def test_the_list_is_bounded_and_goes_on_after_a_number() -> None:
     at = await dead_letter_service()
-    shown = said(await http.listing(Request(query={"limit": "4"}), at))
+    shown = said(await http.list_letters(Request(query={"limit": "4"}), at))
     assert [letter["sequence"] for letter in shown["dead_letters"]] == [1, 2, 3, 4]
     assert shown["more"]
-    shown = said(await http.listing(Request(query={"limit": "4", "after": "4"}), at))
+    shown = said(await http.list_letters(Request(query={"limit": "4", "after": "4"}), at))
     assert ([letter["sequence"] for letter in shown["dead_letters"]], shown["more"]) == (
         [5, 6],
         False,
     )
-    shown = said(await http.listing(Request(query={"kind": "exhausted"}), at))
+    shown = said(await http.list_letters(Request(query={"kind": "exhausted"}), at))
     assert [letter["sequence"] for letter in shown["dead_letters"]] == [3, 6]
 
 
@@ -62,7 +62,7 @@ async def test_the_list_is_bounded_and_goes_on_after_a_number() -> None:
     "query", [{"limit": "0"}, {"limit": "201"}, {"limit": "x"}, {"after": "-1"}, {"kind": "odd"}]
 )
 async def test_a_query_out_of_bounds_is_refused(query: dict[str, str]) -> None:
-    answer = await http.listing(Request(query=query), await dead_letter_service())
+    answer = await http.list_letters(Request(query=query), await dead_letter_service())
     assert answer.status == 400
     assert "is needed" in said(answer)["error"]
 
@@ -79,6 +79,7 @@ async def test_redriving_does_it_once_and_its_message_leaves() -> None:
     at = await dead_letter_service()
     answer = await http.redrive(one("0", "2"), at)
     assert (answer.status, len(said(answer)["done"])) == (200, 1)
+    assert isinstance(at.store, MemoryIngestionStore)
     assert await at.store.outbox(FIRST, 9) == []
     assert (await http.redrive(one("0", "2"), at)).status == 404
 
@@ -91,7 +92,9 @@ async def test_what_fails_again_says_why_as_json_and_not_as_a_page() -> None:
 
 async def test_purging_takes_what_is_older_and_says_whether_there_is_more() -> None:
     at = await dead_letter_service()
-    answer = await http.purging(Request(headers=JSON_TYPE, body=b'{"older_than_days": 0.125}'), at)
+    answer = await http.purge_older(
+        Request(headers=JSON_TYPE, body=b'{"older_than_days": 0.125}'), at
+    )
     assert [each["sequence"] for each in said(answer)["done"]] == [4, 5, 6]
     assert not said(answer)["more"]
 
@@ -103,8 +106,8 @@ async def test_purging_takes_what_is_older_and_says_whether_there_is_more() -> N
 )  # fmt: skip
 async def test_purging_without_an_age_is_refused(body: bytes) -> None:
     at = await dead_letter_service()
-    assert (await http.purging(Request(headers=JSON_TYPE, body=body), at)).status in (400, 413)
-    assert len(said(await http.listing(Request(), at))["dead_letters"]) == 6
+    assert (await http.purge_older(Request(headers=JSON_TYPE, body=body), at)).status in (400, 413)
+    assert len(said(await http.list_letters(Request(), at))["dead_letters"]) == 6
 
 
 async def test_a_store_out_of_reach_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,5 +117,5 @@ async def test_a_store_out_of_reach_is_said_to_be(monkeypatch: pytest.MonkeyPatc
         raise StoreUnavailable("no answer")
 
     monkeypatch.setattr(at.store, "streams", down)
-    answer = await http.listing(Request(), at)
+    answer = await http.list_letters(Request(), at)
     assert (answer.status, "no answer" in said(answer)["error"]) == (503, True)

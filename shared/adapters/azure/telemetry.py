@@ -18,7 +18,7 @@ from shared.adapters.azure.deferred_log import LogLine, lines
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
 from shared.ingestion.events.accounting import CommitLimits
-from shared.ingestion.events.ports import IngestionStore, Saved, StoredMessage
+from shared.ingestion.events.ports import IngestionStore, StoredCheckpoint, StoredMessage
 from shared.ingestion.model import Commit, Stream
 from shared.values.redaction import redacted, redacting
 
@@ -116,10 +116,12 @@ class MeasuredIngestion:
     def limits(self) -> CommitLimits:
         return self._store.limits
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         return await self._store.load(stream)
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         stored = await self._store.commit(stream, saved, commit)
         of = {"hub": stream.hub, "partition": stream.partition_id}
         lag = (stored.read_at - commit.checkpoint.enqueued_at).total_seconds()

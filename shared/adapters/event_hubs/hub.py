@@ -152,13 +152,13 @@ class KnownPartitions:
     """
 
     hub: HubPartitions
-    patience_seconds: float
+    timeout_seconds: float
     known: tuple[str, ...] = ()
 
     async def partition_ids(self) -> tuple[str, ...]:
         """Raises HubUnavailable, but only as long as none is known."""
         try:
-            async with asyncio.timeout(self.patience_seconds if self.known else None):
+            async with asyncio.timeout(self.timeout_seconds if self.known else None):
                 self.known = await self.hub.partition_ids()
         except (HubUnavailable, TimeoutError):
             if not self.known:
@@ -222,3 +222,20 @@ def _text(value: Any) -> Any:
 def _properties(data: EventData) -> dict[str, Any]:
     found: dict[Any, Any] = data.properties or {}
     return {str(_text(name)): _text(value) for name, value in found.items()}
+
+
+SECONDS_MAX = 30
+
+
+async def send_event(
+    connection: EventHubConnection, body: bytes, seconds_max: float = SECONDS_MAX
+) -> None:
+    """Returns when the hub has it. Raises HubUnavailable."""
+    try:
+        client = client_of(EventHubProducerClient, connection, retry_total=1)
+        async with asyncio.timeout(seconds_max), client:
+            await client.send_event(EventData(body))
+    except TimeoutError as error:
+        raise HubUnavailable(f"{connection.hub}: no answer within {seconds_max:g} s") from error
+    except (EventHubError, OSError) as error:
+        raise HubUnavailable(f"{connection.hub}: {type(error).__name__}: {error}") from error

@@ -10,11 +10,11 @@ from itertools import count
 
 from shared.ingestion.breaker.breaker import LONG_AGO, Breaker
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import BreakerSnapshot
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import AccountingBroken, BreakerChanged, ClaimLost, CommitRefused
 from shared.ingestion.events.accounting import CommitLimits, check_epoch, check_number, check_rows
-from shared.ingestion.events.ports import ReadBack, Saved, StoredMessage
+from shared.ingestion.events.ports import ReadBack, StoredCheckpoint, StoredMessage
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import (
     Checkpoint,
@@ -28,8 +28,8 @@ from shared.ingestion.model import (
     OutboxMessage,
     Stream,
 )
-from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import SeenOwners
+from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
+from shared.ingestion.ownership.ports import OwnershipSnapshot
 
 Clock = Callable[[], datetime]
 
@@ -78,7 +78,7 @@ def _any_twice(numbers: Sequence[int]) -> bool:
 
 
 class MemoryIngestionStore:
-    """Streams in a dictionary: an IngestionStore and a DeadLetterStore.
+    """Streams in a dictionary: an IngestionStore, a DeadLetterStore and a RetentionStore.
 
     Takes what a table's transaction takes, under the same condition.
     """
@@ -88,18 +88,20 @@ class MemoryIngestionStore:
         self.limits = CommitLimits(rows_max)
         self.rows: dict[Stream, StreamRows] = defaultdict(StreamRows)
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         rows = self.rows[stream]
-        return Saved(rows.checkpoint, self._clock(), rows.version)
+        return StoredCheckpoint(rows.checkpoint, self._clock(), rows.version)
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         rows = self.rows[stream]
         check_epoch(saved.checkpoint, commit)
         check_rows(commit.rows, self.limits)
         if rows.version != saved.version:
             raise CommitRefused(f"{stream.key}: version {rows.version} stands")
         rows.insert(commit, self._clock())
-        return Saved(rows.checkpoint, self._clock(), rows.version)
+        return StoredCheckpoint(rows.checkpoint, self._clock(), rows.version)
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
         of, now = self.rows[stream], self._clock()
@@ -180,25 +182,20 @@ class MemoryIngestionStore:
         rows = sorted(self.rows[stream].gaps.items())
         return [gap for n, gap in rows if n > first and gap.found_at >= since][:limit]
 
-
-class MemoryRetentionStore:
-    """Of the streams of a store in memory."""
-
-    def __init__(self, store: MemoryIngestionStore) -> None:
-        self._rows = store.rows
+    # --- retention ---
 
     async def marks(self, stream: Stream) -> Sequence[Mark]:
-        return [mark for _, mark in sorted(self._rows[stream].marks.items())]
+        return [mark for _, mark in sorted(self.rows[stream].marks.items())]
 
     async def put_mark(self, stream: Stream, mark: Mark) -> None:
-        self._rows[stream].marks[mark.at] = mark
+        self.rows[stream].marks[mark.at] = mark
 
     async def remove_marks(self, stream: Stream, marks: Sequence[Mark]) -> None:
         for mark in marks:
-            self._rows[stream].marks.pop(mark.at, None)
+            self.rows[stream].marks.pop(mark.at, None)
 
     async def purge_effects(self, stream: Stream, up_to: int, limit: int) -> int:
-        effects = self._rows[stream].effects
+        effects = self.rows[stream].effects
         old = [n for n in sorted(effects) if n <= up_to and effects[n].value is not None][:limit]
         for sequence in old:
             del effects[sequence]
@@ -254,8 +251,8 @@ class MemoryOwnershipStore:
         self._rows: dict[str, Ownership] = {}
         self._versions = count(1)
 
-    async def owners(self) -> SeenOwners:
-        return SeenOwners(tuple(self._rows.values()), self._clock())
+    async def owners(self) -> OwnershipSnapshot:
+        return OwnershipSnapshot(tuple(self._rows.values()), self._clock())
 
     async def write(self, claim: OwnershipClaim) -> Ownership:
         standing = self._rows.get(claim.partition_id)
@@ -274,16 +271,16 @@ class MemoryBreakerStore:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen = SeenBreaker(Breaker(), clock())
+        self._seen = BreakerSnapshot(Breaker(), clock())
         self._tallies: dict[tuple[datetime, str], Tally] = {}
 
-    async def load(self) -> SeenBreaker:
-        return SeenBreaker(self._seen.breaker, self._clock(), self._seen.version)
+    async def load(self) -> BreakerSnapshot:
+        return BreakerSnapshot(self._seen.breaker, self._clock(), self._seen.version)
 
-    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
+    async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
         if seen.version != self._seen.version:
             raise BreakerChanged(f"version {self._seen.version} stands")
-        self._seen = SeenBreaker(breaker, self._clock(), (seen.version or 0) + 1)
+        self._seen = BreakerSnapshot(breaker, self._clock(), (seen.version or 0) + 1)
         return self._seen
 
     async def put_tally(self, tally: Tally) -> None:

@@ -11,8 +11,8 @@ from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFo
 from azure.storage.queue.aio import QueueClient
 
 from shared.adapters.queues.backlog import queue_service
+from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import DependencyDown
-from shared.ingestion.lanes import side_by_side
 from shared.ingestion.model import OutboxMessage
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
@@ -34,13 +34,13 @@ class StorageQueueSender:
     def __init__(self, connection: StorageConnection, queue: str) -> None:
         self._service = queue_service(connection, **SOON_AGAIN)
         self._queue: QueueClient = self._service.get_queue_client(queue)
-        self._together = side_by_side(AT_ONCE_MAX)
+        self._run_tasks = task_runner(AT_ONCE_MAX)
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
         """Raises DependencyDown where the queue cannot be reached."""
         texts = [text for message in messages for text in split(message.body)]
         try:
-            await self._together([partial(self._send, text) for text in texts])
+            await self._run_tasks([partial(self._send, text) for text in texts])
         except* AzureError as errors:
             name = self._queue.queue_name
             raise DependencyDown(f"queue {name}: {errors.exceptions[0]}") from errors

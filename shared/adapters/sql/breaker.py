@@ -8,12 +8,11 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from shared.adapters.breaker_text import decode, encode
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.schema import breakers, server_now, tallies
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import BreakerSnapshot, decode_breaker, encode_breaker
 from shared.ingestion.errors import BreakerChanged
 from shared.values.redaction import redacting
 
@@ -39,17 +38,21 @@ class SqlBreakerStore:
         self._sql = sql
         self._name = name
 
-    async def load(self) -> SeenBreaker:
+    async def load(self) -> BreakerSnapshot:
         """One question: it is asked before each batch."""
         row = await self._sql.read(lambda c: c.execute(_LOAD, {"b_name": self._name}).one())
         if row.version is None:
-            return SeenBreaker(Breaker(), row.now)
-        return SeenBreaker(decode(row.state), row.now, row.version)
+            return BreakerSnapshot(Breaker(), row.now)
+        return BreakerSnapshot(decode_breaker(row.state), row.now, row.version)
 
-    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
-        def work(connection: Connection) -> SeenBreaker:
+    async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
+        def work(connection: Connection) -> BreakerSnapshot:
             version = (seen.version or 0) + 1
-            values = {"mode": str(breaker.mode), "state": encode(breaker), "version": version}
+            values = {
+                "mode": str(breaker.mode),
+                "state": encode_breaker(breaker),
+                "version": version,
+            }
             if seen.version is None:
                 try:
                     connection.execute(insert(breakers), {"name": self._name, **values})
@@ -59,7 +62,7 @@ class SqlBreakerStore:
                 guard = {"b_name": self._name, "b_version": seen.version}
                 if connection.execute(_REPLACE, {**values, **guard}).rowcount != 1:
                     raise BreakerChanged(f"{self._name}: another was first")
-            return SeenBreaker(breaker, _now(connection), version)
+            return BreakerSnapshot(breaker, _now(connection), version)
 
         return await self._sql.write(work)
 
@@ -89,15 +92,8 @@ class SqlBreakerStore:
         query = select(tallies).where(tallies.c.name == self._name, tallies.c.bucket_start >= since)
         rows = await self._sql.read(lambda c: c.execute(query).all())
         return [
-            Tally(
-                row.bucket_start,
-                row.instance,
-                row.successes,
-                row.failures,
-                row.slow,
-                row.last_error,
-            )
-            for row in rows
+            Tally(r.bucket_start, r.instance, r.successes, r.failures, r.slow, r.last_error)
+            for r in rows
         ]
 
 

@@ -9,14 +9,25 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, MetaData, create_engine, event, make_url
+from sqlalchemy import (
+    Column,
+    Connection,
+    Dialect,
+    Engine,
+    MetaData,
+    Table,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+)
 from sqlalchemy.exc import (
     DataError,
     DBAPIError,
@@ -27,8 +38,8 @@ from sqlalchemy.exc import (
     TimeoutError,
 )
 from sqlalchemy.pool import StaticPool
+from sqlalchemy.schema import CreateColumn
 
-from shared.adapters.sql.columns import add_missing
 from shared.ingestion.errors import StoreUnavailable
 from shared.values.redaction import redacting
 
@@ -190,3 +201,42 @@ def _begin_sqlite(connection: Connection) -> None:
     """A writer takes its place at once: one that began as a reader could not wait for it."""
     if not connection.get_execution_options().get("reading"):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+ADDED = {"added": True}
+"""The ``info`` of a column that the first version of its table did not have."""
+
+
+def add_missing(connection: Connection, metadata: MetaData) -> None:
+    for table in metadata.tables.values():
+        added = [column for column in table.columns if column.info.get("added")]
+        if added:
+            _add_to(connection, table, added)
+
+
+def _add_to(connection: Connection, table: Table, added: Sequence[Column[Any]]) -> None:
+    present = {each["name"] for each in inspect(connection).get_columns(table.name)}
+    missing = [column for column in added if column.name not in present]
+    if missing and connection.dialect.name == "sqlite":
+        _make_anew(connection, table, [each for each in table.columns if each.name in present])
+        return
+    for column in missing:
+        connection.exec_driver_sql(statement(connection.dialect, table, column))
+
+
+def statement(dialect: Dialect, table: Table, column: Column[Any]) -> str:
+    """Without the word COLUMN, which SQL Server does not know there."""
+    name = dialect.identifier_preparer.format_table(table)
+    return f"ALTER TABLE {name} ADD {CreateColumn(column).compile(dialect=dialect)}"
+
+
+def _make_anew(connection: Connection, table: Table, kept: Sequence[Column[Any]]) -> None:
+    """SQLite adds no column whose default is the time of the row; its transactions cover this."""
+    prepare = connection.dialect.identifier_preparer
+    name, old = prepare.format_table(table), prepare.quote(f"{table.name}_old")
+    columns = ", ".join([prepare.quote(column.name) for column in kept])
+    connection.exec_driver_sql(f"ALTER TABLE {name} RENAME TO {old}")
+    table.create(connection)
+    copy = f"INSERT INTO {name} ({columns}) SELECT {columns} FROM {old}"  # noqa: S608  our names
+    connection.exec_driver_sql(copy)
+    connection.exec_driver_sql(f"DROP TABLE {old}")

@@ -27,7 +27,9 @@ from shared.adapters.sql.schema import (
     NAMES,
     checkpoints,
     dead_letters,
+    effects,
     gaps,
+    marks,
     outbox,
     server_now,
     working,
@@ -37,14 +39,13 @@ from shared.adapters.sql.writing import (
     insert_commit,
     insert_effects,
     move_checkpoint,
-    names_of,
     of_stream,
     where_stream,
 )
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import CommitRefused
 from shared.ingestion.events.accounting import CommitLimits, check_epoch, check_number, check_rows
-from shared.ingestion.events.ports import Saved, StoredMessage
+from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -52,6 +53,7 @@ from shared.ingestion.model import (
     Effect,
     FailureKind,
     Gap,
+    Mark,
     OutboxMessage,
     Stream,
 )
@@ -89,9 +91,19 @@ _WORK = update(working).where(of_stream(working)).values(worked_at=server_now())
 _IDLE = select(working.c.worked_at, server_now().label("now")).where(of_stream(working))
 
 
+_MARKS = select(marks).where(of_stream(marks)).order_by(marks.c.at)
+_UNMARK = delete(marks).where(of_stream(marks), marks.c.at == bindparam("b_at"))
+_OLD = (
+    select(effects.c.sequence)
+    .where(of_stream(effects), effects.c.sequence <= bindparam("b_up_to"))
+    .order_by(effects.c.sequence)
+)
+_PURGE = delete(effects).where(of_stream(effects), effects.c.sequence <= bindparam("b_up_to"))
+
+
 @redacting
 class SqlIngestionStore:
-    """See IngestionStore and DeadLetterStore. A checkpoint is its own version."""
+    """See IngestionStore, DeadLetterStore and RetentionStore. A checkpoint is its own version."""
 
     limits = CommitLimits(rows_max=10_000, size_bytes_max=32_000_000, row_bytes_max=16_000_000)
 
@@ -99,16 +111,18 @@ class SqlIngestionStore:
         self._sql = sql
         self._take_part = take_part
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         row = await self._sql.read(lambda c: c.execute(_LOAD, where_stream(stream)).one())
         if row.txid is None:
-            return Saved(None, row.now)
+            return StoredCheckpoint(None, row.now)
         checkpoint = Checkpoint(
             row.start, row.sequence, row.offset, row.enqueued_at, row.epoch, row.owner, row.txid
         )
-        return Saved(checkpoint, row.now, checkpoint)
+        return StoredCheckpoint(checkpoint, row.now, checkpoint)
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         check_epoch(saved.checkpoint, commit)
         check_rows(commit.rows, self.limits)
 
@@ -119,7 +133,7 @@ class SqlIngestionStore:
             return at
 
         at = await self._sql.write(work)
-        return Saved(commit.checkpoint, at, commit.checkpoint)
+        return StoredCheckpoint(commit.checkpoint, at, commit.checkpoint)
 
     async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
         order = (outbox.c.sequence, outbox.c.position)
@@ -152,7 +166,7 @@ class SqlIngestionStore:
     async def mark_at_work(self, stream: Stream) -> None:
         def write(connection: Connection) -> None:
             if connection.execute(_WORK, where_stream(stream)).rowcount == 0:
-                values = {**names_of(stream), "worked_at": server_now()}
+                values = {**stream.names, "worked_at": server_now()}
                 connection.execute(insert(working).values(values))
 
         with suppress(IntegrityError):  # another noted it at the same time
@@ -224,6 +238,37 @@ class SqlIngestionStore:
             query = query.where(gaps.c.found_at >= found_since)
         rows = await self._select(query, (gaps.c.first,), stream, limit)
         return [Gap(row.first, row.last, row.found_at, row.reason) for row in rows]
+
+    # --- retention ---
+
+    async def marks(self, stream: Stream) -> Sequence[Mark]:
+        rows = await self._sql.read(lambda c: c.execute(_MARKS, where_stream(stream)).all())
+        return [Mark(row.at, row.sequence) for row in rows]
+
+    async def put_mark(self, stream: Stream, mark: Mark) -> None:
+        def work(connection: Connection) -> None:
+            connection.execute(_UNMARK, {**where_stream(stream), "b_at": mark.at})
+            row = {**stream.names, "at": mark.at, "sequence": mark.sequence}
+            connection.execute(insert(marks), row)
+
+        with suppress(IntegrityError):  # another put it at the same time
+            await self._sql.write(work)
+
+    async def remove_marks(self, stream: Stream, marks: Sequence[Mark]) -> None:
+        gone = [{**where_stream(stream), "b_at": mark.at} for mark in marks]
+        if gone:
+            await self._sql.write(lambda c: c.execute(_UNMARK, gone))
+
+    async def purge_effects(self, stream: Stream, up_to: int, limit: int) -> int:
+        where = where_stream(stream)
+
+        def work(connection: Connection) -> int:
+            old = connection.execute(_OLD.limit(limit), {**where, "b_up_to": up_to}).scalars().all()
+            if old:
+                connection.execute(_PURGE, {**where, "b_up_to": old[-1]})
+            return len(old)
+
+        return await self._sql.write(work)
 
     async def close(self) -> None:
         await self._sql.close()

@@ -9,21 +9,16 @@ from sqlalchemy.exc import IntegrityError
 
 from shared.adapters.sql.engine import Sql
 from shared.adapters.sql.schema import owners, server_now
+from shared.adapters.sql.writing import of_stream
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import SeenOwners
+from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
+from shared.ingestion.ownership.ports import OwnershipSnapshot
 from shared.values.redaction import redacting
 
 _INSERT = insert(owners).values(modified_at=server_now()).returning(owners.c.modified_at)
 _UPDATE = (
     update(owners)
-    .where(
-        owners.c.namespace == bindparam("b_namespace"),
-        owners.c.hub == bindparam("b_hub"),
-        owners.c.consumer_group == bindparam("b_consumer_group"),
-        owners.c.partition_id == bindparam("b_partition_id"),
-        owners.c.version == bindparam("b_version"),
-    )
+    .where(of_stream(owners), owners.c.version == bindparam("b_version"))
     .values(modified_at=server_now())
     .returning(owners.c.modified_at)
 )
@@ -37,17 +32,17 @@ class SqlOwnershipStore:
         self._sql = sql
         self._group = {"namespace": namespace, "hub": hub, "consumer_group": consumer_group}
 
-    async def owners(self) -> SeenOwners:
+    async def owners(self) -> OwnershipSnapshot:
         query = select(owners, server_now().label("now")).filter_by(**self._group)
 
-        def work(connection: Connection) -> SeenOwners:
+        def work(connection: Connection) -> OwnershipSnapshot:
             rows = connection.execute(query).all()
             found = [
                 Ownership(row.partition_id, row.owner, row.epoch, row.modified_at, row.version)
                 for row in rows
             ]
             read_at = rows[0].now if rows else connection.execute(select(server_now())).scalar_one()
-            return SeenOwners(tuple(found), read_at)
+            return OwnershipSnapshot(tuple(found), read_at)
 
         return await self._sql.read(work)
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from shared.adapters.sql.columns import ADDED
+from shared.adapters.sql.engine import ADDED
 
 metadata = MetaData()
 SEQUENCE = BigInteger().with_variant(Integer, "sqlite")
@@ -203,16 +203,4 @@ tallies = _table(
     _needed("Failures", SEQUENCE, "failures"),
     _needed("Slow", SEQUENCE, "slow"),
     _needed("LastError", UnicodeText, "last_error"),
-)
-
-client_checkpoints = _table(
-    "EventHubClientCheckpoint",
-    *_stream_key(),
-    _needed("Owner", Unicode(200), "owner"),
-    _needed("Epoch", SEQUENCE, "epoch"),
-    _needed("Claims", SEQUENCE, "claims"),
-    Column("SequenceNumber", SEQUENCE, key="sequence"),
-    Column("Offset", String(200), key="offset"),
-    _needed("ModifiedAt", UtcTime, "modified_at"),
-    _needed("Version", SEQUENCE, "version"),
 )

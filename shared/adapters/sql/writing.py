@@ -62,23 +62,14 @@ _END = delete(dead_letters).where(
 
 
 def where_stream(stream: Stream) -> dict[str, Any]:
-    return {f"b_{name}": value for name, value in names_of(stream).items()}
-
-
-def names_of(stream: Stream) -> dict[str, Any]:
-    return {
-        "namespace": stream.namespace,
-        "hub": stream.hub,
-        "consumer_group": stream.consumer_group,
-        "partition_id": stream.partition_id,
-    }
+    return {f"b_{name}": value for name, value in stream.names.items()}
 
 
 def move_checkpoint(
     connection: Connection, stream: Stream, standing: Checkpoint | None, after: Checkpoint
 ) -> datetime:
     """Write the checkpoint over the standing one; the database's time. Raises CommitRefused."""
-    values = {**names_of(stream), **_fields(after)}
+    values = {**stream.names, **_fields(after)}
     if standing is None:
         try:
             return connection.execute(_BEGIN, values).scalar_one()
@@ -105,7 +96,7 @@ def insert_commit(connection: Connection, stream: Stream, commit: Commit) -> Non
     """All rows of a commit but the checkpoint's. Raises AccountingBroken for a row that is there
     already, or that no table takes."""
     insert_effects(connection, stream, commit.effects)
-    names = names_of(stream)
+    names = stream.names
     with _taken():
         if commit.dead_letters:
             letters = [
@@ -151,7 +142,7 @@ def _insert_plain(
     them as they are, in half the time or less."""
     if not rows:
         return
-    names = tuple(names_of(stream).values())
+    names = tuple(stream.names.values())
     if connection.dialect.name == "sqlite":
         for start in range(0, len(rows), _SQLITE_ROWS):
             part = rows[start : start + _SQLITE_ROWS]

@@ -10,14 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.breaker_text import decode, encode
 from shared.adapters.errors import store_errors
-from shared.adapters.tables.keys import key
 from shared.adapters.tables.table import TRANSACTION_ROWS_MAX, RowConflict, Table
-from shared.adapters.tables.values import Row, number_of, time_of, whole
+from shared.adapters.tables.values import Row, key, number_of, time_of, whole
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
-from shared.ingestion.breaker.ports import SeenBreaker
+from shared.ingestion.breaker.ports import BreakerSnapshot, decode_breaker, encode_breaker
 from shared.ingestion.errors import BreakerChanged
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
@@ -38,26 +36,28 @@ class TableBreakerStore:
         self._name = key(name)
         self._purged_before: datetime | None = None
 
-    async def load(self) -> SeenBreaker:
+    async def load(self) -> BreakerSnapshot:
         with store_errors(self._name):
             row = await self._table.get(self._name, STATE)
         if row is None:
-            return SeenBreaker(Breaker(), server_time())
-        return SeenBreaker(decode(row.get("state")), server_time(), row.metadata["etag"])
+            return BreakerSnapshot(Breaker(), server_time())
+        return BreakerSnapshot(
+            decode_breaker(row.get("state")), server_time(), row.metadata["etag"]
+        )
 
-    async def replace(self, seen: SeenBreaker, breaker: Breaker) -> SeenBreaker:
+    async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
         row = {
             "PartitionKey": self._name,
             "RowKey": STATE,
             "mode": str(breaker.mode),  # for who looks at the table
-            "state": encode(breaker),
+            "state": encode_breaker(breaker),
         }
         with store_errors(self._name):
             try:
                 version = await self._table.put(row, seen.version)
             except RowConflict as error:
                 raise BreakerChanged(f"{self._name}: another was first") from error
-        return SeenBreaker(breaker, server_time(), version)
+        return BreakerSnapshot(breaker, server_time(), version)
 
     async def put_tally(self, tally: Tally) -> None:
         with store_errors(self._name):
@@ -107,18 +107,14 @@ def _start(time: datetime) -> str:
 def _tally_or_none(row: Any) -> Tally | None:
     """None for a row that is not understood: what one instance counted in ten seconds."""
     try:
-        return _tally(row)
+        return Tally(
+            time_of(row["bucket_start"]),
+            row["instance"],
+            number_of(row["successes"]),
+            number_of(row["failures"]),
+            number_of(row["slow"]),
+            row["last_error"],
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         log.warning("[tally_unreadable] %s: %s: %s", row["RowKey"], type(error).__name__, error)
         return None
-
-
-def _tally(row: Any) -> Tally:
-    return Tally(
-        time_of(row["bucket_start"]),
-        row["instance"],
-        number_of(row["successes"]),
-        number_of(row["failures"]),
-        number_of(row["slow"]),
-        row["last_error"],
-    )

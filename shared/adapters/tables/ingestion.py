@@ -11,7 +11,9 @@ from shared.adapters.errors import store_errors
 from shared.adapters.tables.ingestion_rows import (
     CHECKPOINT,
     DEAD,
+    EFFECT,
     GAP,
+    MARK,
     OUTBOX,
     STREAMS,
     WORKING,
@@ -23,6 +25,8 @@ from shared.adapters.tables.ingestion_rows import (
     gap_of,
     letter_of,
     letter_row,
+    mark_of,
+    mark_row,
     message_of,
     numbered,
     partition_key,
@@ -36,8 +40,8 @@ from shared.adapters.tables.values import time_of
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import AccountingBroken, CommitRefused, RowUnreadable
 from shared.ingestion.events.accounting import CommitLimits, check_epoch, check_number, check_rows
-from shared.ingestion.events.ports import Saved, StoredMessage
-from shared.ingestion.model import Commit, Effect, Gap, Stream
+from shared.ingestion.events.ports import StoredCheckpoint, StoredMessage
+from shared.ingestion.model import Commit, Effect, Gap, Mark, Stream
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 
@@ -47,21 +51,26 @@ NUMBER_MAX = 2**63 - 1
 
 @redacting
 class TableIngestionStore:
-    """See IngestionStore and DeadLetterStore. Versions are ETags, times the ``Date`` of answers."""
+    """See IngestionStore, DeadLetterStore and RetentionStore.
+
+    Versions are ETags, times the ``Date`` of answers.
+    """
 
     limits = CommitLimits()
 
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)
 
-    async def load(self, stream: Stream) -> Saved:
+    async def load(self, stream: Stream) -> StoredCheckpoint:
         with store_errors(stream.key):
             row = await self._table.get(partition_key(stream), CHECKPOINT)
         if row is None:
-            return Saved(None, server_time())
-        return Saved(checkpoint_of(row), server_time(), row.metadata["etag"])
+            return StoredCheckpoint(None, server_time())
+        return StoredCheckpoint(checkpoint_of(row), server_time(), row.metadata["etag"])
 
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         check_epoch(saved.checkpoint, commit)
         check_rows(commit.rows, self.limits)
         row = checkpoint_row(stream, commit.checkpoint)
@@ -74,9 +83,11 @@ class TableIngestionStore:
                 answers = await self._table.submit(operations)
             except RowConflict as conflict:
                 raise await self._refusal(stream, saved, conflict) from conflict
-        return Saved(commit.checkpoint, server_time(), answers[0]["etag"])
+        return StoredCheckpoint(commit.checkpoint, server_time(), answers[0]["etag"])
 
-    async def _refusal(self, stream: Stream, saved: Saved, conflict: RowConflict) -> Exception:
+    async def _refusal(
+        self, stream: Stream, saved: StoredCheckpoint, conflict: RowConflict
+    ) -> Exception:
         """Whether it was the checkpoint, or another row that is there already."""
         standing = await self._table.get(partition_key(stream), CHECKPOINT)
         version = standing.metadata["etag"] if standing is not None else None
@@ -173,6 +184,30 @@ class TableIngestionStore:
         since = {} if found_since is None else {"found_at": found_since}
         rows = await self._first(stream, GAP, 0 if after is None else after + 1, limit, since)
         return [gap_of(row) for row in rows]
+
+    # --- retention ---
+
+    async def marks(self, stream: Stream) -> Sequence[Mark]:
+        with store_errors(stream.key):
+            rows = await self._table.range(partition_key(stream), numbered(MARK, 0), end_of(MARK))
+        return [mark_of(row) for row in rows]
+
+    async def put_mark(self, stream: Stream, mark: Mark) -> None:
+        with store_errors(stream.key):
+            await self._table.overwrite(mark_row(stream, mark))
+
+    async def remove_marks(self, stream: Stream, marks: Sequence[Mark]) -> None:
+        with store_errors(stream.key):
+            await self._table.delete([mark_row(stream, mark) for mark in marks])
+
+    async def purge_effects(self, stream: Stream, up_to: int, limit: int) -> int:
+        key, end = partition_key(stream), numbered(EFFECT, up_to + 1)
+        with store_errors(stream.key):
+            rows = await self._table.range(key, numbered(EFFECT, 0), end, limit)
+            await self._table.delete(
+                [{"PartitionKey": key, "RowKey": row["RowKey"]} for row in rows]
+            )
+        return len(rows)
 
     async def close(self) -> None:
         await self._table.close()

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.adapters.tables.keys import joined
 from shared.adapters.tables.values import (
     Row,
     bytes_fields,
     bytes_of,
+    joined,
     number_of,
     text_fields,
     text_of,
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 
 def partition_key(stream: Stream) -> str:
-    return joined(stream.namespace, stream.hub, stream.consumer_group, stream.partition_id)
+    return joined(*stream.names.values())
 
 
 def numbered(kind: str, sequence: int) -> str:
@@ -79,14 +79,7 @@ def commit_rows(stream: Stream, commit: Commit) -> Iterator[Row]:
 
 
 def stream_row(stream: Stream) -> Row:
-    return {
-        "PartitionKey": STREAMS,
-        "RowKey": partition_key(stream),
-        "namespace": stream.namespace,
-        "hub": stream.hub,
-        "consumer_group": stream.consumer_group,
-        "partition_id": stream.partition_id,
-    }
+    return {"PartitionKey": STREAMS, "RowKey": partition_key(stream), **stream.names}
 
 
 def stream_of(row: Mapping[str, Any]) -> Stream | None:
@@ -118,22 +111,18 @@ def checkpoint_row(stream: Stream, checkpoint: Checkpoint) -> Row:
 def checkpoint_of(row: Mapping[str, Any]) -> Checkpoint:
     """Raises RowUnreadable: nobody can tell which events are accounted for."""
     try:
-        return _checkpoint(row)
+        return Checkpoint(
+            start=number_of(row["start"]),
+            sequence=number_of(row["sequence"]),
+            offset=row["offset"],
+            enqueued_at=time_of(row["enqueued_at"]),
+            epoch=number_of(row["epoch"]),
+            owner=row["owner"],
+            txid=row["txid"],
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         advice = "deploy the version that wrote it, or correct it"
         raise RowUnreadable(f"{unreadable(row, error)}; {advice}") from error
-
-
-def _checkpoint(row: Mapping[str, Any]) -> Checkpoint:
-    return Checkpoint(
-        start=number_of(row["start"]),
-        sequence=number_of(row["sequence"]),
-        offset=row["offset"],
-        enqueued_at=time_of(row["enqueued_at"]),
-        epoch=number_of(row["epoch"]),
-        owner=row["owner"],
-        txid=row["txid"],
-    )
 
 
 # --- effects and their messages ---------------------------------------------------------------
@@ -155,25 +144,23 @@ def effect_rows(key: str, effect: Effect) -> Iterator[Row]:
 
 
 def message_of(row: Any, now: datetime) -> StoredMessage | None:
-    """None for a row that is not understood: those behind it are sent all the same."""
+    """None for a row that is not understood: those behind it are sent all the same.
+
+    The store itself keeps when a row was written last.
+    """
     try:
-        return _message(row, now)
+        return StoredMessage(
+            OutboxMessage(row["message_id"], text_of(row, "body") or ""),
+            row["RowKey"],
+            int(row["RowKey"].split("|")[1]),
+            number_of(row.get("taken", 0)),
+            now - time_of(row.metadata["timestamp"]),
+            row.metadata["etag"],
+        )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         advice = "deploy the version that wrote it, or correct or delete the row"
         log.error("[message_unreadable] %s; %s", unreadable(row, error), advice)
         return None
-
-
-def _message(row: Any, now: datetime) -> StoredMessage:
-    """The store itself keeps when a row was written last."""
-    return StoredMessage(
-        OutboxMessage(row["message_id"], text_of(row, "body") or ""),
-        row["RowKey"],
-        int(row["RowKey"].split("|")[1]),
-        number_of(row.get("taken", 0)),
-        now - time_of(row.metadata["timestamp"]),
-        row.metadata["etag"],
-    )
 
 
 def taken_row(key: str, stored: StoredMessage) -> Row:
@@ -205,7 +192,17 @@ def letter_row(key: str, letter: DeadLetter) -> Row:
 def letter_of(row: Any) -> DeadLetter:
     """The letter; one of the kind ``unreadable`` where the row is not understood."""
     try:
-        return _letter(row)
+        return DeadLetter(
+            sequence=number_of(row["sequence"]),
+            offset=row["offset"],
+            enqueued_at=time_of(row["enqueued_at"]),
+            failed_at=time_of(row["failed_at"]),
+            kind=FailureKind(row["kind"]),
+            error=text_of(row, "error") or "",
+            attempts=row["attempts"],
+            partition_key=row.get("partition_key"),
+            body=bytes_of(row, "body"),
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         return _unreadable_letter(row, unreadable(row, error))
 
@@ -238,20 +235,6 @@ def unreadable(row: Mapping[str, Any], error: Exception) -> str:
     reason = f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
     place = f"{row['PartitionKey']}/{row['RowKey']}"
     return f"row {place!r} of table Ingestion cannot be read ({reason})"
-
-
-def _letter(row: Mapping[str, Any]) -> DeadLetter:
-    return DeadLetter(
-        sequence=number_of(row["sequence"]),
-        offset=row["offset"],
-        enqueued_at=time_of(row["enqueued_at"]),
-        failed_at=time_of(row["failed_at"]),
-        kind=FailureKind(row["kind"]),
-        error=text_of(row, "error") or "",
-        attempts=row["attempts"],
-        partition_key=row.get("partition_key"),
-        body=bytes_of(row, "body"),
-    )
 
 
 # --- gaps -------------------------------------------------------------------------------------

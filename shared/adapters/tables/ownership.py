@@ -8,12 +8,11 @@ from typing import Any
 
 from shared.adapters.azure.transport import server_time
 from shared.adapters.errors import store_errors
-from shared.adapters.tables.keys import joined, key
 from shared.adapters.tables.table import RowConflict, Table
-from shared.adapters.tables.values import Row, number_of, time_of, whole
+from shared.adapters.tables.values import Row, joined, key, number_of, time_of, whole
 from shared.ingestion.errors import ClaimLost
-from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
-from shared.ingestion.ownership.ports import SeenOwners
+from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
+from shared.ingestion.ownership.ports import OwnershipSnapshot
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 
@@ -31,10 +30,10 @@ class TableOwnershipStore:
         self._table = Table(connection, TABLE_NAME)
         self._group = joined(namespace, hub, consumer_group)
 
-    async def owners(self) -> SeenOwners:
+    async def owners(self) -> OwnershipSnapshot:
         with store_errors(self._group):
             rows = await self._table.rows("PartitionKey eq @group", {"group": self._group})
-        return SeenOwners(tuple(filter(None, map(_ownership_or_none, rows))), server_time())
+        return OwnershipSnapshot(tuple(filter(None, map(_ownership_or_none, rows))), server_time())
 
     async def write(self, claim: OwnershipClaim) -> Ownership:
         with store_errors(self._group):
@@ -62,18 +61,14 @@ class TableOwnershipStore:
 def _ownership_or_none(row: Any) -> Ownership | None:
     """None for a row that is not understood: its partition waits for a person, no other does."""
     try:
-        return _ownership(row)
+        return Ownership(
+            row["partition_id"],
+            row["owner"],
+            number_of(row["epoch"]),
+            time_of(row.metadata["timestamp"]),
+            row.metadata["etag"],
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         place = f"{row['PartitionKey']}/{row['RowKey']}"
         log.warning("[owner_unreadable] %s: %s: %s", place, type(error).__name__, error)
         return None
-
-
-def _ownership(row: Any) -> Ownership:
-    return Ownership(
-        row["partition_id"],
-        row["owner"],
-        number_of(row["epoch"]),
-        time_of(row.metadata["timestamp"]),
-        row.metadata["etag"],
-    )

@@ -9,8 +9,10 @@ from typing import Any
 from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.data.tables import TableTransactionError, UpdateMode
+from azure.data.tables.aio import TableServiceClient
 
-from shared.adapters.tables.client import table_service
+from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.transport import ServerTimeTransport
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 
@@ -191,3 +193,16 @@ def changed(row: Row, version: str) -> Operation:
 def removal(row: Row, version: str) -> Operation:
     """The operation of a transaction that deletes the row of that version."""
     return ("delete", row, {"etag": version, "match_condition": MatchConditions.IfNotModified})
+
+
+def table_service(connection: StorageConnection) -> TableServiceClient:
+    transport = ServerTimeTransport()
+    if connection.connection_string:
+        return TableServiceClient.from_connection_string(
+            connection.connection_string, transport=transport, retry_total=3
+        )
+    url = connection.table_url
+    credential = credential_for(url, connection.client_id)
+    return TableServiceClient(
+        endpoint=url, credential=credential, transport=transport, retry_total=3
+    )

@@ -1,4 +1,8 @@
-"""Values as properties of a table's row: whole numbers of 64 bits, long texts and bytes, times."""
+"""Names and values as keys and properties of a table's row.
+
+A key knows neither ``/`` nor ``\\``, ``#``, ``?`` and controls. Values are whole numbers of 64
+bits, long texts and bytes, and times.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 from azure.data.tables import EdmType
 
@@ -70,3 +75,13 @@ def _found(row: Mapping[str, Any], name: str) -> Iterator[Any]:
 
 def _name(name: str, number: int) -> str:
     return name if number == 0 else f"{name}_{number}"
+
+
+def key(text: str) -> str:
+    """Any text as a key: readable where it can be, and another one for each text."""
+    return quote(text, safe=" ,:@!$").replace("%", "=")
+
+
+def joined(*names: str) -> str:
+    """Several names as one key; the separator is in none of them once they are keys."""
+    return "|".join([key(name) for name in names])

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from shared.ingestion.breaker.announcement import announcement
+from shared.ingestion.breaker.announcement import opening_news
 from shared.ingestion.breaker.breaker import Breaker
+from shared.ingestion.concurrency import Retrying
 from shared.ingestion.errors import AnnouncementFailed
-from shared.ingestion.lanes import Retrying
 from shared.notifications.news import CONTENT_TYPES, News, NewsKind, Severity, Style, shaped
 from shared.notifications.ports import Notifier, NotSent
 from shared.values.redaction import redacting
@@ -95,6 +95,6 @@ class NotifierAnnouncer:
 
     async def announce(self, breaker: Breaker) -> None:
         try:
-            await self._notifier.tell(announcement(self._name, breaker, self._link_of(breaker)))
+            await self._notifier.tell(opening_news(self._name, breaker, self._link_of(breaker)))
         except NotSent as error:
             raise AnnouncementFailed(str(error)) from None

@@ -6,7 +6,7 @@ from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.notifications.news import News, NewsKind, Severity, stamp
 
 
-def announcement(name: str, breaker: Breaker, link: str) -> News:
+def opening_news(name: str, breaker: Breaker, link: str) -> News:
     """``link`` shows the state and offers to close it, or is empty. The same incident has the same
     id when it is told again."""
     return News(
@@ -40,7 +40,7 @@ def _what_next(breaker: Breaker, link: str) -> str:
     return f"Events are held, none is lost.{again}{ask}"
 
 
-def closing(name: str, breaker: Breaker) -> News | None:
+def closing_news(name: str, breaker: Breaker) -> News | None:
     """What people are told of a breaker that was open and is closed again."""
     if breaker.mode is not BreakerMode.CLOSED or not breaker.epoch:
         return None

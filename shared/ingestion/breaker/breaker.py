@@ -252,7 +252,7 @@ def take_announcement(breaker: Breaker, now: datetime, times: BreakerTimes) -> B
     return replace(breaker, announce_at=now + timedelta(seconds=times.announce_seconds))
 
 
-def untold(breaker: Breaker) -> Iterator[Breaker]:
+def unannounced(breaker: Breaker) -> Iterator[Breaker]:
     """The breaker as people are to be told of it: of its incident, and before that of each that was
     over before anybody could be told."""
     missed = "it had opened before that, which was over before anybody could be told"
@@ -261,7 +261,7 @@ def untold(breaker: Breaker) -> Iterator[Breaker]:
     yield breaker
 
 
-def announced(breaker: Breaker, epoch: int) -> Breaker | None:
+def mark_announced(breaker: Breaker, epoch: int) -> Breaker | None:
     """People were told of the incident ``epoch``."""
     if breaker.announced_epoch >= epoch:
         return None
@@ -272,7 +272,7 @@ def announced(breaker: Breaker, epoch: int) -> Breaker | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class Admission:
     """How many of a batch's events may be processed now (None: all), and why."""
 
     events_max: int | None
@@ -283,11 +283,11 @@ class Gate:
         return self.events_max == 0
 
 
-def gate(breaker: Breaker, instance: str, partition_id: str, now: datetime) -> Gate:
+def admission(breaker: Breaker, instance: str, partition_id: str, now: datetime) -> Admission:
     """What the breaker lets through: all, the first few of the probed partition, or nothing."""
     if breaker.mode is BreakerMode.CLOSED:
-        return Gate(None, "closed")
+        return Admission(None, "closed")
     probe = breaker.probe
     if probe and _holds(breaker, instance, now) and probe.partition_id == partition_id:
-        return Gate(probe.events_left, "probing")
-    return Gate(0, f"{breaker.mode}: {breaker.reason}")
+        return Admission(probe.events_left, "probing")
+    return Admission(0, f"{breaker.mode}: {breaker.reason}")

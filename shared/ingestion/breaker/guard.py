@@ -10,17 +10,17 @@ from datetime import datetime, timedelta
 
 from shared.ingestion.breaker.breaker import (
     LONG_AGO,
+    Admission,
     Breaker,
     BreakerTimes,
-    Gate,
-    announced,
-    gate,
+    admission,
     keep_probe,
+    mark_announced,
     report_probe,
     start_probe,
     take_announcement,
     trip,
-    untold,
+    unannounced,
 )
 from shared.ingestion.breaker.failure_window import (
     Tally,
@@ -30,7 +30,7 @@ from shared.ingestion.breaker.failure_window import (
     health,
     oldest_bucket,
 )
-from shared.ingestion.breaker.ports import Announcer, BreakerStore, SeenBreaker
+from shared.ingestion.breaker.ports import Announcer, BreakerSnapshot, BreakerStore
 from shared.ingestion.errors import AnnouncementFailed, BreakerChanged
 
 log = logging.getLogger(__name__)
@@ -69,21 +69,25 @@ class BreakerGuard:
         """The store's clock, by what has passed here since it was read last."""
         return self.looked_at + timedelta(seconds=self.elapsed() - self.looked_when)
 
-    async def admit(self, partition_id: str, *, may_probe: bool = True) -> Gate:
+    async def admit(self, partition_id: str, *, may_probe: bool = True) -> Admission:
         """How much of a partition's next batch may be processed; takes the probe where it is due,
         and ``may_probe`` says that there is something to try.
 
         Whoever asks also looks after an announcement that nobody finished.
         """
         seen = await self._look()
-        found = gate(seen.breaker, self.instance, partition_id, seen.read_at)
+        found = admission(seen.breaker, self.instance, partition_id, seen.read_at)
         if not found.shut or not may_probe:
             return found
         probing = start_probe(seen.breaker, self.instance, partition_id, seen.read_at, self.times)
         won = await self._won(seen, probing)
-        return found if won is None else gate(won.breaker, self.instance, partition_id, won.read_at)
+        return (
+            found
+            if won is None
+            else admission(won.breaker, self.instance, partition_id, won.read_at)
+        )
 
-    async def _look(self) -> SeenBreaker:
+    async def _look(self) -> BreakerSnapshot:
         seen = await self._seen()
         taken = await self._won(seen, take_announcement(seen.breaker, seen.read_at, self.times))
         if taken is None:
@@ -91,15 +95,15 @@ class BreakerGuard:
         await self._announce(taken.breaker)
         return await self._seen()
 
-    async def _seen(self) -> SeenBreaker:
+    async def _seen(self) -> BreakerSnapshot:
         seen = await self.store.load()
         self.looked_at, self.looked_when = seen.read_at, self.elapsed()
         return seen
 
-    async def look(self, partition_id: str) -> Gate:
+    async def look(self, partition_id: str) -> Admission:
         """Whether a batch that was admitted may go on."""
         seen = await self._look()
-        return gate(seen.breaker, self.instance, partition_id, seen.read_at)
+        return admission(seen.breaker, self.instance, partition_id, seen.read_at)
 
     def count(
         self,
@@ -174,7 +178,7 @@ class BreakerGuard:
         )
         await self._won(seen, after)
 
-    async def _won(self, seen: SeenBreaker, after: Breaker | None) -> SeenBreaker | None:
+    async def _won(self, seen: BreakerSnapshot, after: Breaker | None) -> BreakerSnapshot | None:
         """The row as written; None where there was nothing to write, or another was first."""
         if after is None:
             return None
@@ -189,13 +193,13 @@ class BreakerGuard:
         Where that fails, whoever looks later than ``announce_seconds`` tries again.
         """
         try:
-            for each in untold(breaker):
+            for each in unannounced(breaker):
                 await self.announcer.announce(each)
         except AnnouncementFailed as error:
             log.error("[breaker_not_announced] incident %s: %s", breaker.epoch, error)
             return
         for _ in range(RACES_MAX):
             seen = await self.store.load()
-            done = announced(seen.breaker, breaker.epoch)
+            done = mark_announced(seen.breaker, breaker.epoch)
             if done is None or await self._won(seen, done):
                 return

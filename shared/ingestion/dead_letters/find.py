@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.ingestion.dead_letters.ports import DeadLetterStore, NewestDeadLetters, StoredDeadLetter
-from shared.ingestion.errors import NotThere
-from shared.ingestion.events.ports import HubReader, IngestionStore
+from shared.ingestion.errors import NotFound
+from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.events.survey import Span
 from shared.ingestion.model import DeadLetter, Event, FailureKind, Stream
 
@@ -66,7 +66,7 @@ async def newest(store: NewestDeadLetters, limit: int) -> Sequence[StoredDeadLet
     return sorted(found, key=lambda stored: stored.letter.failed_at, reverse=True)[:limit]
 
 
-async def older_than(store: IngestionStore, stream: Stream, age: timedelta) -> datetime:
+async def older_than(store: CheckpointReader, stream: Stream, age: timedelta) -> datetime:
     """That long ago by the store's clock."""
     return (await store.load(stream)).read_at - age
 
@@ -90,12 +90,12 @@ async def read(
 ) -> tuple[StoredDeadLetter, Event]:
     """One dead letter and its event, of which the hub may have what the store has not.
 
-    Raises NotThere where there is none or its body is nowhere any more, and where several hubs or
+    Raises NotFound where there is none or its body is nowhere any more, and where several hubs or
     groups have one of this number; HubUnavailable.
     """
     found = await find(store, wanted, 2)
     if len(found) != 1:
-        raise NotThere(
+        raise NotFound(
             "more than one has this number" if found else "no dead letter of this number"
         )
     return found[0], await event_of(found[0], hub)
@@ -108,7 +108,7 @@ async def event_of(stored: StoredDeadLetter, hub: HubReader) -> Event:
         span = Span(letter.sequence, letter.sequence)
         back = await hub.read_back(stored.stream, span)
         if not back.events:
-            raise NotThere(f"the body of {letter.sequence} was too large to keep, the hub lost it")
+            raise NotFound(f"the body of {letter.sequence} was too large to keep, the hub lost it")
         return back.events[0]
     return Event(
         letter.sequence, letter.offset, letter.enqueued_at, letter.body, letter.partition_key

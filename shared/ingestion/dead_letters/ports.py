@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from shared.ingestion.model import (
     DeadLetter,
     Effect,
-    Gap,
     Stream,
 )
 
@@ -28,8 +27,7 @@ class DeadLetterStore(Protocol):
     """What became of the events that failed, over all streams. All raise StoreUnavailable."""
 
     async def streams(self) -> Sequence[Stream]:
-        """All that have a checkpoint or a dead letter, by key; perhaps also one whose first commit
-        failed."""
+        """See AccountReader."""
         ...
 
     async def dead_letters(
@@ -63,23 +61,12 @@ class DeadLetterStore(Protocol):
         """Give the event up for good. Raises CommitRefused where the row changed or is gone."""
         ...
 
-    async def gaps(
-        self,
-        stream: Stream,
-        after: int | None,
-        limit: int,
-        found_since: datetime | None = None,
-    ) -> Sequence[Gap]:
-        """The first so many that begin above ``after`` (None: from the start), by number; with
-        ``found_since`` those that were found then or later."""
-        ...
-
 
 class NewestDeadLetters(Protocol):
     """The dead letters that people look at first. All raise StoreUnavailable."""
 
     async def streams(self) -> Sequence[Stream]:
-        """See DeadLetterStore."""
+        """See AccountReader."""
         ...
 
     async def newest_dead_letters(self, stream: Stream, limit: int) -> Sequence[StoredDeadLetter]:

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from shared.ingestion.concurrency import Retrying
 from shared.ingestion.dead_letters.find import event_of
 from shared.ingestion.dead_letters.ports import DeadLetterSender, DeadLetterStore, StoredDeadLetter
-from shared.ingestion.errors import AccountingBroken, CommitRefused, NotThere, StoreUnavailable
-from shared.ingestion.events.failure_cause import Outages, blame
+from shared.ingestion.errors import AccountingBroken, CommitRefused, NotFound, StoreUnavailable
+from shared.ingestion.events.failure_cause import Outages, classify
 from shared.ingestion.events.ports import Handler, HubReader
-from shared.ingestion.lanes import Retrying
 from shared.ingestion.model import Effect, Stream
 
 LOST_REPLIES_MAX = 5
 
 
 @dataclass(slots=True)
-class Done:
+class DeadLetterResult:
     """What became of dead letters that were taken up."""
 
     done: list[StoredDeadLetter] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Done:
     failed: list[tuple[StoredDeadLetter, str]] = field(default_factory=list)
     """They stay where they are, and why."""
 
-    def add(self, other: Done) -> None:
+    def add(self, other: DeadLetterResult) -> None:
         self.done += other.done
         self.gone += other.gone
         self.failed += other.failed
@@ -48,22 +48,22 @@ class Redriver:
     retry: Retrying
     outages: Outages = ()
 
-    async def run(self, letters: Sequence[StoredDeadLetter]) -> Done:
+    async def run(self, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
         """Handle each, and let it become its effect. Raises what holds a partition, too: while a
         dependency is down, no dead letter says anything about itself."""
-        outcome = Done()
+        outcome = DeadLetterResult()
         for stored in letters:
             await self._one(stored, outcome)
         return outcome
 
-    async def _one(self, stored: StoredDeadLetter, outcome: Done) -> None:
+    async def _one(self, stored: StoredDeadLetter, outcome: DeadLetterResult) -> None:
         try:
             effect = await self._handle(stored)
             took = await _insist(self.store, stored, effect)
-        except (NotThere, AccountingBroken) as error:
+        except (NotFound, AccountingBroken) as error:
             outcome.failed.append((stored, str(error)))
         except Exception as error:
-            if blame(error, self.outages).holds:
+            if classify(error, self.outages).holds_partition:
                 raise
             outcome.failed.append((stored, f"{type(error).__name__}: {error}"))
         else:
@@ -73,25 +73,25 @@ class Redriver:
         event = await event_of(stored, self.hub)
         handle = self.handler_of(stored.stream)
         return await self.retry(
-            lambda: handle(event), lambda error: blame(error, self.outages).worth_retrying
+            lambda: handle(event), lambda error: classify(error, self.outages).is_retryable
         )
 
 
-async def send_away(
+async def forward(
     store: DeadLetterStore,
     hub: HubReader,
     sender: DeadLetterSender,
     letters: Sequence[StoredDeadLetter],
-) -> Done:
+) -> DeadLetterResult:
     """Send to another queue, then remove: a crash between the two sends again, under the same ids.
 
     Raises HubUnavailable and SendingFailed; nothing is removed then that was not sent.
     """
-    outcome, ready = Done(), list[StoredDeadLetter]()
+    outcome, ready = DeadLetterResult(), list[StoredDeadLetter]()
     for stored in letters:
         try:
             event = await event_of(stored, hub)
-        except NotThere as error:
+        except NotFound as error:
             outcome.failed.append((stored, str(error)))
         else:
             ready.append(replace(stored, letter=replace(stored.letter, body=event.body)))
@@ -102,9 +102,9 @@ async def send_away(
     return outcome
 
 
-async def purge(store: DeadLetterStore, letters: Sequence[StoredDeadLetter]) -> Done:
+async def purge(store: DeadLetterStore, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
     """Give events up for good."""
-    outcome = Done()
+    outcome = DeadLetterResult()
     for stored in letters:
         took = await _insist(store, stored, None)
         (outcome.done if took else outcome.gone).append(stored)

@@ -18,7 +18,7 @@ from shared.ingestion.decoding.readings import (
     Decoded,
     Reading,
     Rejections,
-    WantedMetric,
+    SubscribedMetric,
     read_number,
     read_time,
 )
@@ -26,7 +26,7 @@ from shared.ingestion.errors import BadEvent
 from shared.values.untrusted import shown
 
 Record = Mapping[str, Any]
-Monitored = Mapping[tuple[str, str], tuple[WantedMetric, ...]]
+Monitored = Mapping[tuple[str, str], tuple[SubscribedMetric, ...]]
 
 
 def key(resource_id: str, metric: str) -> tuple[str, str]:
@@ -43,7 +43,7 @@ def read_records(records: Sequence[object], monitored: Monitored) -> Decoded:
 
     Records of one metric and one time differ by a dimension: they are summed up into one reading.
     """
-    groups: dict[tuple[WantedMetric, datetime], list[tuple[int, Record]]] = defaultdict(list)
+    groups: dict[tuple[SubscribedMetric, datetime], list[tuple[int, Record]]] = defaultdict(list)
     ignored, rejections = 0, Rejections()
     for index, record in enumerate(records):
         if not isinstance(record, dict):
@@ -63,17 +63,17 @@ def read_records(records: Sequence[object], monitored: Monitored) -> Decoded:
             readings.append(Reading(wanted.resource_name, wanted.name, time, value))
         except BadEvent as error:
             rejections.add(_place(*group[0], error))
-    return rejections.beside(readings, ignored)
+    return rejections.decoded(readings, ignored)
 
 
-def _wanting(record: Record, monitored: Monitored) -> tuple[WantedMetric, ...]:
+def _wanting(record: Record, monitored: Monitored) -> tuple[SubscribedMetric, ...]:
     resource_id, metric = record.get("resourceId"), record.get("metricName")
     if not isinstance(resource_id, str) or not isinstance(metric, str):
         return ()
     return monitored.get(key(resource_id, metric), ())
 
 
-def _of_grain(record: Record, wanted: WantedMetric) -> bool:
+def _of_grain(record: Record, wanted: SubscribedMetric) -> bool:
     return record.get("timeGrain") in (None, wanted.time_grain)
 
 

@@ -6,22 +6,27 @@ Monitor stream; either may be compressed by gzip.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shared.ingestion.decoding import azure_monitor
 from shared.ingestion.decoding.readings import (
     SCHEMA_VERSION,
     Decoded,
-    Interests,
+    MetricSubscriptions,
     Reading,
     Rejections,
     read_number,
     read_time,
+    to_effect,
 )
 from shared.ingestion.errors import BadEvent
+from shared.ingestion.model import Effect, Event, Stream
 from shared.values.untrusted import shown
 
 BYTES_MAX = 1024 * 1024
@@ -38,7 +43,7 @@ GZIP = b"\x1f\x8b"
 QUICK_BYTES_MAX = 16_384
 
 
-def decode(body: bytes, interests: Interests, bytes_max: int = BYTES_MAX) -> Decoded:
+def decode(body: bytes, interests: MetricSubscriptions, bytes_max: int = BYTES_MAX) -> Decoded:
     """What an event holds. Raises BadEvent where all of it that somebody asked for is unusable."""
     document = _document(_unpacked(body, bytes_max))
     if isinstance(document, dict) and "records" in document:
@@ -50,11 +55,11 @@ def decode(body: bytes, interests: Interests, bytes_max: int = BYTES_MAX) -> Dec
         metrics = _elements(document) if isinstance(document, list) else [document]
         decoded = _read_own(metrics, interests)
     if decoded.rejected and not decoded.readings:
-        raise BadEvent(decoded.told)
+        raise BadEvent(decoded.summary)
     return decoded
 
 
-def takes_long(body: bytes) -> bool:
+def is_large(body: bytes) -> bool:
     """Whether reading the body may take longer than a few milliseconds."""
     return len(body) > QUICK_BYTES_MAX or body.startswith(GZIP)
 
@@ -106,17 +111,17 @@ def _document(body: bytes) -> Any:
         raise BadEvent(f"the body is not JSON: {error}") from error
 
 
-def _read_own(metrics: Sequence[object], interests: Interests) -> Decoded:
+def _read_own(metrics: Sequence[object], interests: MetricSubscriptions) -> Decoded:
     readings, rejections = list[Reading](), Rejections()
     for index, fields in enumerate(metrics):
         try:
             readings.append(_own(fields, interests))
         except BadEvent as error:
             rejections.add(f"[{index}]: {error}" if len(metrics) > 1 else str(error))
-    return rejections.beside(readings)
+    return rejections.decoded(readings)
 
 
-def _own(fields: object, interests: Interests) -> Reading:
+def _own(fields: object, interests: MetricSubscriptions) -> Reading:
     if not isinstance(fields, dict) or "schema_version" not in fields:
         raise BadEvent(
             "neither metric JSON (an object with schema_version) nor records of Azure Monitor: "
@@ -143,3 +148,29 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value:
         raise BadEvent(f"{name} is {shown(value)}, a text is needed")
     return value
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricHandler:
+    """Handles the events of one stream. Raises BadEvent.
+
+    What is wrong with records beside good ones is told, and kept in the event's effect.
+    """
+
+    stream: Stream
+    interests: MetricSubscriptions
+    bytes_max: int = BYTES_MAX
+    """Of a body once it is unpacked."""
+
+    async def __call__(self, event: Event) -> Effect:
+        if is_large(event.body):
+            await asyncio.sleep(0)  # a batch of large events must not stop everything else
+        decoded = decode(event.body, self.interests, self.bytes_max)
+        if decoded.rejected:
+            where = f"{self.stream.hub}/{self.stream.partition_id} {event.sequence}"
+            told = f"{decoded.rejected_count} rejected: {decoded.summary}"
+            log.warning("[records_rejected] %s: %s", where, told[:1000])
+        return to_effect(self.stream, event.sequence, decoded)

@@ -49,7 +49,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedMetric:
+class SubscribedMetric:
     """The metric that an aggregate of a platform metric becomes. Grains are ISO 8601 durations."""
 
     resource_name: str
@@ -59,7 +59,7 @@ class WantedMetric:
 
 
 @dataclass(frozen=True, slots=True)
-class Interests:
+class MetricSubscriptions:
     """Which metrics somebody asked for.
 
     ``pushed`` are pairs of resource and name whose readings come as our own JSON; ``monitored``
@@ -67,7 +67,7 @@ class Interests:
     """
 
     pushed: Set[tuple[str, str]] = frozenset()
-    monitored: Mapping[tuple[str, str], tuple[WantedMetric, ...]] = field(
+    monitored: Mapping[tuple[str, str], tuple[SubscribedMetric, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
 
@@ -85,7 +85,7 @@ class Decoded:
     """All of them."""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         more = self.rejected_count - len(self.rejected)
         return "; ".join(self.rejected) + (f"; and {more} more" if more > 0 else "")
 
@@ -102,7 +102,7 @@ class Rejections:
         if len(self.kept) < REJECTIONS_KEPT:
             self.kept.append(told[:REJECTION_CHARACTERS_MAX])
 
-    def beside(self, readings: Sequence[Reading], ignored: int = 0) -> Decoded:
+    def decoded(self, readings: Sequence[Reading], ignored: int = 0) -> Decoded:
         return Decoded(tuple(readings), ignored, tuple(self.kept), self.count)
 
 

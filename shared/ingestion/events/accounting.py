@@ -290,21 +290,21 @@ def check_number(letter: DeadLetter, effect: Effect) -> None:
 # --- what became of a commit whose reply was lost ---------------------------------------------
 
 
-class Fate(StrEnum):
+class CommitStatus(StrEnum):
     APPLIED = "applied"
     NOT_APPLIED = "not_applied"  # what was there before still stands: commit the same again
     OVERTAKEN = "overtaken"  # somebody went on since: survey again from what stands now
 
 
-def fate(commit: Commit, standing: Checkpoint | None) -> Fate:
+def commit_status(commit: Commit, standing: Checkpoint | None) -> CommitStatus:
     """What became of a commit, by the checkpoint that stands now.
 
     NOT_APPLIED is of this moment only, for the lost call may still arrive: the same commit under
     the same condition is safe, for only one of the two can be taken. Raises Fenced.
     """
     if standing is not None and standing.txid == commit.checkpoint.txid:
-        return Fate.APPLIED
+        return CommitStatus.APPLIED
     if standing == commit.previous:
-        return Fate.NOT_APPLIED
+        return CommitStatus.NOT_APPLIED
     check_epoch(standing, commit)
-    return Fate.OVERTAKEN
+    return CommitStatus.OVERTAKEN

@@ -88,32 +88,32 @@ SERVER_ERROR = 500
 """HTTP: the server failed, perhaps on this very request."""
 
 
-class Blame(StrEnum):
+class FailureCause(StrEnum):
     EVENT = "event"  # it fails however often it is tried: a dead letter now
-    CHANCE = "chance"  # it may pass: tried again, a dead letter if it fails to the end
-    LINE = "line"  # nobody was reached: tried again, and the partition held if that does not help
+    TRANSIENT = "transient"  # it may pass: tried again, a dead letter if it fails to the end
+    UNREACHABLE = "unreachable"  # tried again, and the partition held if that does not help
     DEPENDENCY = "dependency"  # known to be down: the partition is held now
 
     @property
-    def worth_retrying(self) -> bool:
-        return self in (Blame.CHANCE, Blame.LINE)
+    def is_retryable(self) -> bool:
+        return self in (FailureCause.TRANSIENT, FailureCause.UNREACHABLE)
 
     @property
-    def holds(self) -> bool:
+    def holds_partition(self) -> bool:
         """Where no attempt succeeds, the partition is held rather than the event given up."""
-        return self in (Blame.LINE, Blame.DEPENDENCY)
+        return self in (FailureCause.UNREACHABLE, FailureCause.DEPENDENCY)
 
 
-def blame(error: Exception, outages: Outages = ()) -> Blame:
+def classify(error: Exception, outages: Outages = ()) -> FailureCause:
     """Who is to blame, by the error or else by what led to it, the nearest first.
 
     ``outages`` are classes that a user names besides. An error that is unknown all the way down is
     the event's: it would hold the partition for ever.
     """
     if isinstance(error, BadEvent):
-        return Blame.EVENT
+        return FailureCause.EVENT
     known = (_known(each, outages) for each in _chain(error))
-    return next((found for found in known if found is not None), Blame.EVENT)
+    return next((found for found in known if found is not None), FailureCause.EVENT)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -134,14 +134,14 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         waiting.extend([found for found in led if found is not None])
 
 
-def _known(error: BaseException, outages: Outages) -> Blame | None:
+def _known(error: BaseException, outages: Outages) -> FailureCause | None:
     """What the error says by itself; None where it is unknown."""
     if isinstance(error, HOLDING):
-        return Blame.DEPENDENCY
+        return FailureCause.DEPENDENCY
     if isinstance(error, TransientFailure):
-        return Blame.CHANCE
+        return FailureCause.TRANSIENT
     if isinstance(error, (ConnectionError, TimeoutError, *outages)) or _is_outage(error):
-        return Blame.LINE
+        return FailureCause.UNREACHABLE
     return _by_status(error)
 
 
@@ -158,14 +158,14 @@ def _is_named(of: type) -> bool:
     return of.__name__ == OPERATIONAL or f"{package}.{of.__name__}" in OUTAGES
 
 
-def _by_status(error: BaseException) -> Blame | None:
+def _by_status(error: BaseException) -> FailureCause | None:
     """What an HTTP status means, of an error that carries one as HTTP clients do."""
     response = getattr(error, "response", None)
     for holder in (error, response):
         for name in ("status_code", "status"):
             status = getattr(holder, name, None)
             if status == SERVER_ERROR:
-                return Blame.CHANCE
+                return FailureCause.TRANSIENT
             if isinstance(status, int) and status in BUSY_STATUSES:
-                return Blame.LINE
+                return FailureCause.UNREACHABLE
     return None

@@ -13,6 +13,7 @@ from operator import attrgetter
 
 from shared.ingestion.breaker.breaker import LONG_AGO
 from shared.ingestion.breaker.guard import BreakerGuard
+from shared.ingestion.concurrency import WithHeartbeat, without_heartbeat
 from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,
@@ -23,7 +24,6 @@ from shared.ingestion.errors import (
 from shared.ingestion.events import outbox, process_batch
 from shared.ingestion.events.ports import Handler, OutboxSender
 from shared.ingestion.events.process_batch import Consumer, Report
-from shared.ingestion.lanes import Beside, alone
 from shared.ingestion.model import Effect, Event
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ BEAT_SECONDS = 5.0
 """How often a batch that takes long tells the breaker how it goes, and asks whether to go on."""
 WORK_MARK_SECONDS = 15.0
 """How often it notes that somebody is at work on its stream."""
-MARKS_A_LINE = 4
+MARKS_PER_LOG_LINE = 4
 STOPPED = (BreakerOpen, OutOfTime)
 """What a batch raises that was stopped: no failure of anything."""
 
@@ -49,7 +49,7 @@ class PartitionPipeline:
     guard: BreakerGuard
     sender: OutboxSender
     elapsed: Callable[[], float]
-    beside: Beside = alone
+    with_heartbeat: WithHeartbeat = without_heartbeat
     seconds_max: float = math.inf
 
     @property
@@ -58,14 +58,14 @@ class PartitionPipeline:
 
 
 @dataclass(slots=True)
-class Calls:
+class HandlerCalls:
     """The handler's calls of one batch, timed, and counted when they end.
 
-    What ended since ``told`` is not yet in the breaker's count; all of it is of one bucket, the one
-    that ``bucket`` is in.
+    What ended since ``reported`` is not yet in the breaker's count; all of it is of the bucket that
+    ``bucket`` is in.
     """
 
-    line: PartitionPipeline
+    pipeline: PartitionPipeline
     probing: bool = False
     ends: float = math.inf
     """When no further event may begin."""
@@ -73,7 +73,7 @@ class Calls:
     failures: int = 0
     slow: int = 0
     last_error: str = ""
-    told: tuple[int, int, int] = (0, 0, 0)
+    reported: tuple[int, int, int] = (0, 0, 0)
     bucket: datetime = LONG_AGO
     bucket_ends: float = -math.inf
     urgent: bool = False
@@ -86,14 +86,14 @@ class Calls:
     """Why no further event may begin."""
 
     def of(self, handle: Handler) -> Handler:
-        elapsed, rule = self.line.elapsed, self.line.guard.rule
+        elapsed, rule = self.pipeline.elapsed, self.pipeline.guard.rule
 
         async def counted(event: Event) -> Effect:
             if self.stopped:
                 raise BreakerOpen(self.stopped)
             began = elapsed()
             if began >= self.ends:
-                raise OutOfTime(_out_of_time(self.line))
+                raise OutOfTime(_out_of_time(self.pipeline))
             try:
                 effect = await handle(event)
             except Exception as error:
@@ -122,19 +122,21 @@ class Calls:
 
     def _end(self, began: float) -> float:
         """A call has ended; what it was is counted next."""
-        now = self.line.elapsed()
+        now = self.pipeline.elapsed()
         if now >= self.bucket_ends:
             self.count()
-        if now - began > self.line.guard.rule.slow_seconds:
+        if now - began > self.pipeline.guard.rule.slow_seconds:
             self.slow += 1
             self.urgent = True
         return now
 
     def count(self) -> None:
         """Hand what ended since the last time over to the guard, and begin anew."""
-        guard = self.line.guard
+        guard = self.pipeline.guard
         calls = (self.successes, self.failures, self.slow)
-        successes, failures, slow = [new - old for new, old in zip(calls, self.told, strict=True)]
+        successes, failures, slow = [
+            new - old for new, old in zip(calls, self.reported, strict=True)
+        ]
         if not self.probing and (successes or failures or slow):
             guard.count(
                 self.bucket,
@@ -143,172 +145,172 @@ class Calls:
                 slow=slow,
                 last_error=self.last_error if failures else "",
             )
-        self.told, self.bucket = calls, guard.now
+        self.reported, self.bucket = calls, guard.now
         seconds = guard.rule.bucket_seconds
-        self.bucket_ends = self.line.elapsed() + seconds - self.bucket.timestamp() % seconds
+        self.bucket_ends = self.pipeline.elapsed() + seconds - self.bucket.timestamp() % seconds
 
     async def beat(self) -> None:
         """Tell of the batch while it runs, and find out whether it may go on."""
-        now = self.line.elapsed()
+        now = self.pipeline.elapsed()
         self.beat_due = now + 2 * BEAT_SECONDS
         try:
             if now >= self.mark_due:
                 await self._mark(now)
-            await self._tell()
-            gate = await self.line.guard.look(self.line.consumer.stream.partition_id)
+            await self._report()
+            gate = await self.pipeline.guard.look(self.pipeline.consumer.stream.partition_id)
         except StoreUnavailable as error:
-            log.warning("[breaker_not_told] %s: %s", self.line.name, error)
+            log.warning("[breaker_not_told] %s: %s", self.pipeline.name, error)
             return
         if gate.shut and not self.stopped:
-            self.stopped = f"{self.line.name} is held, the breaker is {gate.reason}"
-            log.warning("[batch_stopped] %s: the breaker is %s", self.line.name, gate.reason)
+            self.stopped = f"{self.pipeline.name} is held, the breaker is {gate.reason}"
+            log.warning("[batch_stopped] %s: the breaker is %s", self.pipeline.name, gate.reason)
 
     async def _mark(self, now: float) -> None:
         """Note that the stream is at work; once a minute the log hears of it too."""
-        await self.line.consumer.store.mark_at_work(self.line.consumer.stream)
+        await self.pipeline.consumer.store.mark_at_work(self.pipeline.consumer.stream)
         self.mark_due, self.marks = now + WORK_MARK_SECONDS, self.marks + 1
-        if self.marks % MARKS_A_LINE == 0:
+        if self.marks % MARKS_PER_LOG_LINE == 0:
             ended = self.successes + self.failures
-            log.info("[batch_at_work] %s: %s call(s) have ended so far", self.line.name, ended)
+            log.info("[batch_at_work] %s: %s call(s) have ended so far", self.pipeline.name, ended)
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         if self.probing:
-            await self.line.guard.keep_probe()
+            await self.pipeline.guard.keep_probe()
         else:
-            await self.tell()
+            await self.report()
 
-    async def tell(self) -> None:
+    async def report(self) -> None:
         """Add to what all instances count what is worth it, and open the breaker where it is."""
         self.count()
         urgent, self.urgent = self.urgent, False
-        if not urgent and not self.line.guard.is_behind:
+        if not urgent and not self.pipeline.guard.is_behind:
             return
         try:
-            await self.line.guard.after_batch()
+            await self.pipeline.guard.after_batch()
         except StoreUnavailable:
             self.urgent = self.urgent or urgent
             raise
 
 
-async def run(events: Sequence[Event], line: PartitionPipeline) -> None:
+async def run(events: Sequence[Event], pipeline: PartitionPipeline) -> None:
     """Account for a batch. Raises what holds the partition, BreakerOpen among it.
 
     While the breaker probes, events pass a few at a time, each few reported before the next. A
     single bad event among them says nothing of what they are handled with. Those that came again
     are neither held nor a trial.
     """
-    ends = line.elapsed() + line.seconds_max
-    await process_batch.begin(events, line.consumer)
+    ends = pipeline.elapsed() + pipeline.seconds_max
+    await process_batch.begin(events, pipeline.consumer)
     left, only_new = sorted(events, key=attrgetter("sequence")), False
     while left:
-        gate = await line.guard.admit(line.consumer.stream.partition_id, may_probe=only_new)
+        gate = await pipeline.guard.admit(pipeline.consumer.stream.partition_id, may_probe=only_new)
         if gate.events_max is not None and not only_new:
-            left, only_new = await _new(left, line), True
+            left, only_new = await _new(left, pipeline), True
             continue
         if gate.shut:
-            raise BreakerOpen(f"{line.name} is held, the breaker is {gate.reason}")
+            raise BreakerOpen(f"{pipeline.name} is held, the breaker is {gate.reason}")
         part = left[: gate.events_max]
         left = left[len(part) :]
         work = partial(process_batch.run, part)
-        await _watched(work, line, ends, probing=gate.events_max is not None)
+        await _watched(work, pipeline, ends, probing=gate.events_max is not None)
 
 
-async def _new(events: list[Event], line: PartitionPipeline) -> list[Event]:
+async def _new(events: list[Event], pipeline: PartitionPipeline) -> list[Event]:
     """Those above the checkpoint. The others are only looked at: a hub that was made anew shows
     in them, and nothing is handled for them."""
-    saved = await line.consumer.store.load(line.consumer.stream)
+    saved = await pipeline.consumer.store.load(pipeline.consumer.stream)
     known = saved.checkpoint.sequence if saved.checkpoint else -1
     first_new = bisect_right(events, known, key=attrgetter("sequence"))
     if first_new:
-        await process_batch.run(events[:first_new], line.consumer)
+        await process_batch.run(events[:first_new], pipeline.consumer)
     return events[first_new:]
 
 
-async def sweep(line: PartitionPipeline, events_max: int | None) -> None:
+async def sweep(pipeline: PartitionPipeline, events_max: int | None) -> None:
     """Account for what nobody delivered, as for a batch: counted, stopped and sent like one.
 
     ``events_max`` is how many the breaker lets through; None: all.
     """
     work = partial(process_batch.sweep, events_max=events_max)
-    ends = line.elapsed() + line.seconds_max
-    await _watched(work, line, ends, probing=events_max is not None)
+    ends = pipeline.elapsed() + pipeline.seconds_max
+    await _watched(work, pipeline, ends, probing=events_max is not None)
 
 
 Work = Callable[[Consumer], Awaitable[Report]]
 
 
-def _out_of_time(line: PartitionPipeline) -> str:
+def _out_of_time(pipeline: PartitionPipeline) -> str:
     return (
-        f"{line.name}: {line.seconds_max:g} s are over. What has been handled is accounted for, "
-        "the rest comes again. If this repeats, make the handler faster, or have fewer events in "
-        "a batch: maxEventBatchSize in host.json"
+        f"{pipeline.name}: {pipeline.seconds_max:g} s are over. What has been handled is accounted "
+        "for, the rest comes again. If this repeats, make the handler faster, or have fewer events "
+        "in a batch: maxEventBatchSize in host.json"
     )
 
 
-async def _watched(work: Work, line: PartitionPipeline, ends: float, *, probing: bool) -> None:
+async def _watched(work: Work, pipeline: PartitionPipeline, ends: float, *, probing: bool) -> None:
     """Process, and tell the breaker how it goes, and before anything is raised how it went."""
-    calls = Calls(line, probing, ends, beat_due=line.elapsed() + 2 * BEAT_SECONDS)
-    line.consumer.remembered.at_work += 1
+    calls = HandlerCalls(pipeline, probing, ends, beat_due=pipeline.elapsed() + 2 * BEAT_SECONDS)
+    pipeline.consumer.remembered.at_work += 1
     try:
-        await line.beside(_processed(work, line, calls), calls.beat)
+        await pipeline.with_heartbeat(_processed(work, pipeline, calls), calls.beat)
     except Fenced:
         raise  # somebody else goes on, nothing is broken
     except Exception as error:
         if calls.failures == 0 and not isinstance(error, STOPPED):
             calls.count()
             calls.fail(error)  # not the handler's: the store's, the hub's or the queue's
-        await _told(calls, after=error)
+        await _report_end(calls, after=error)
         raise
     finally:
-        line.consumer.remembered.at_work -= 1
-    await _told(calls)
+        pipeline.consumer.remembered.at_work -= 1
+    await _report_end(calls)
 
 
-async def _processed(work: Work, line: PartitionPipeline, calls: Calls) -> None:
-    report = await work(replace(line.consumer, handle=calls.of(line.consumer.handle)))
-    tell(line, report)
+async def _processed(work: Work, pipeline: PartitionPipeline, calls: HandlerCalls) -> None:
+    report = await work(replace(pipeline.consumer, handle=calls.of(pipeline.consumer.handle)))
+    log_report(pipeline, report)
     if not report.nothing_to_send:
-        await drain(line)
+        await drain(pipeline)
 
 
-async def _told(calls: Calls, after: Exception | None = None) -> None:
+async def _report_end(calls: HandlerCalls, after: Exception | None = None) -> None:
     try:
         if not calls.probing:
-            await calls.tell()
+            await calls.report()
             return
         failed = calls.mostly_failed or (after is not None and not isinstance(after, STOPPED))
         if failed or calls.successes:
             failure = calls.last_error if failed else None
-            await calls.line.guard.after_probe(calls.successes, failure)
+            await calls.pipeline.guard.after_probe(calls.successes, failure)
     except StoreUnavailable as error:
         if after is None:
             raise
-        log.warning("[breaker_not_told] %s: %s", calls.line.name, error)
+        log.warning("[breaker_not_told] %s: %s", calls.pipeline.name, error)
 
 
-async def drain(line: PartitionPipeline) -> int:
+async def drain(pipeline: PartitionPipeline) -> int:
     """Send all that this process is the one to send, and what others left behind."""
-    consumer = line.consumer
-    return await outbox.drain(consumer.stream, consumer.store, line.sender, consumer.leases)
+    consumer = pipeline.consumer
+    return await outbox.drain(consumer.stream, consumer.store, pipeline.sender, consumer.leases)
 
 
-def tell(line: PartitionPipeline, report: Report) -> None:
+def log_report(pipeline: PartitionPipeline, report: Report) -> None:
     """Say what was committed; gaps are errors, for events are gone."""
     for gap in report.gaps:
         log.error(
             "[gap] %s: %s event(s) from %s to %s: %s",
-            line.name,
+            pipeline.name,
             gap.count,
             gap.first,
             gap.last,
             gap.reason,
         )
     if report.dead_letters:
-        log.warning("[dead_lettered] %s: %s event(s)", line.name, report.dead_letters)
+        log.warning("[dead_lettered] %s: %s event(s)", pipeline.name, report.dead_letters)
     if report.effects or report.read_back:
         log.info(
             "[ingested] %s: %s event(s), %s record(s) ignored, %s read back, up to %s",
-            line.name,
+            pipeline.name,
             report.effects,
             report.ignored,
             report.read_back,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from shared.ingestion.errors import CommitRefused
-from shared.ingestion.events.ports import IngestionStore, OutboxSender, StoredMessage
+from shared.ingestion.events.ports import OutboxSender, OutboxStore, StoredMessage
 from shared.ingestion.model import Effect, Stream
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ LIMIT = 100
 
 
 @dataclass(slots=True)
-class Leases:
+class OutboxLeases:
     """The messages of a stream that this process is the one to send."""
 
     mine: dict[int, int] = field(default_factory=dict)
@@ -68,9 +68,9 @@ class Leases:
 
 async def drain(
     stream: Stream,
-    store: IngestionStore,
+    store: OutboxStore,
     sender: OutboxSender,
-    leases: Leases,
+    leases: OutboxLeases,
     limit: int = LIMIT,
 ) -> int:
     """Send all that is mine to send, and all that others left behind; answers how many.
@@ -93,7 +93,7 @@ async def drain(
 
 
 async def _send_some(
-    stream: Stream, store: IngestionStore, sender: OutboxSender, leases: Leases, limit: int
+    stream: Stream, store: OutboxStore, sender: OutboxSender, leases: OutboxLeases, limit: int
 ) -> int:
     known = list(leases.mine)
     stored = await store.outbox(stream, limit)
@@ -109,7 +109,7 @@ async def _send_some(
 
 
 async def _taken(
-    stream: Stream, store: IngestionStore, leases: Leases, ready: Sequence[StoredMessage]
+    stream: Stream, store: OutboxStore, leases: OutboxLeases, ready: Sequence[StoredMessage]
 ) -> bool:
     """Whether all of them are mine now; False where another was first."""
     taking = leases.to_take(ready)

@@ -14,6 +14,7 @@ from shared.ingestion.model import (
     Commit,
     Effect,
     Event,
+    Gap,
     HubState,
     Mark,
     OutboxMessage,
@@ -28,7 +29,7 @@ Handler = Callable[[Event], Awaitable[Effect]]
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class StoredCheckpoint:
     """A stream's checkpoint as it was read: ``read_at`` is the store's clock, ``version`` its
     mark. Both the checkpoint and its version are None where the stream has none yet."""
 
@@ -54,19 +55,25 @@ class StoredMessage:
     version: Any = field(default=None, compare=False)
 
 
-class IngestionStore(Protocol):
-    """Remembers each stream's checkpoint, and what became of its events."""
+class CheckpointReader(Protocol):
+    """How far a stream is."""
+
+    async def load(self, stream: Stream) -> StoredCheckpoint:
+        """The checkpoint. Raises StoreUnavailable."""
+        ...
+
+
+class CheckpointStore(CheckpointReader, Protocol):
+    """Each stream's checkpoint, and the transactions that move it."""
 
     @property
     def limits(self) -> CommitLimits:
         """What one commit may hold."""
         ...
 
-    async def load(self, stream: Stream) -> Saved:
-        """The checkpoint. Raises StoreUnavailable."""
-        ...
-
-    async def commit(self, stream: Stream, saved: Saved, commit: Commit) -> Saved:
+    async def commit(
+        self, stream: Stream, saved: StoredCheckpoint, commit: Commit
+    ) -> StoredCheckpoint:
         """Write all of a commit or nothing; answers the checkpoint as it stands then.
 
         Raises Fenced where ``saved`` has a higher epoch than the commit, whatever stands by now;
@@ -81,11 +88,12 @@ class IngestionStore(Protocol):
         """
         ...
 
-    async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
-        """The messages that are still to be sent, those of earlier events first.
 
-        Raises StoreUnavailable.
-        """
+class OutboxStore(Protocol):
+    """The messages that commits left to be sent. All raise StoreUnavailable."""
+
+    async def outbox(self, stream: Stream, limit: int) -> Sequence[StoredMessage]:
+        """The messages that are still to be sent, those of earlier events first."""
         ...
 
     async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
@@ -99,37 +107,48 @@ class IngestionStore(Protocol):
 
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         """Forget messages that were sent; those that are forgotten already, or are given twice, do
-        not matter.
-
-        Raises StoreUnavailable.
-        """
+        not matter."""
         ...
 
+
+class ActivityStore(Protocol):
+    """Whether somebody is at work on a stream. Both raise StoreUnavailable."""
+
     async def mark_at_work(self, stream: Stream) -> None:
-        """Note that somebody is at work on the stream now. Raises StoreUnavailable."""
+        """Note that somebody is at work on the stream now."""
         ...
 
     async def idle_for(self, stream: Stream) -> timedelta | None:
-        """How long ago that was noted last, by the store's clock; None where it never was.
-
-        Raises StoreUnavailable.
-        """
+        """How long ago that was noted last, by the store's clock; None where it never was."""
         ...
 
 
-class Accounts(Protocol):
-    """Which streams there are, and how far each is."""
+class IngestionStore(CheckpointStore, OutboxStore, ActivityStore, Protocol):
+    """What a consumer keeps: one class serves all of it."""
+
+
+class AccountReader(CheckpointReader, Protocol):
+    """Which streams there are, how far each is, and what of it is gone. All raise
+    StoreUnavailable."""
 
     async def streams(self) -> Sequence[Stream]:
-        """See DeadLetterStore."""
+        """All that have a checkpoint or a dead letter, by key; perhaps also one whose first commit
+        failed."""
         ...
 
-    async def load(self, stream: Stream) -> Saved:
-        """See IngestionStore."""
+    async def gaps(
+        self,
+        stream: Stream,
+        after: int | None,
+        limit: int,
+        found_since: datetime | None = None,
+    ) -> Sequence[Gap]:
+        """The first so many that begin above ``after`` (None: from the start), by number; with
+        ``found_since`` those that were found then or later."""
         ...
 
 
-class RetentionStore(Protocol):
+class RetentionStore(AccountReader, Protocol):
     """How old what handlers kept is, and its end. All raise StoreUnavailable."""
 
     async def marks(self, stream: Stream) -> Sequence[Mark]:

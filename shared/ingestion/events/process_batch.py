@@ -17,12 +17,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from shared.ingestion.concurrency import Retrying, TaskRunner
 from shared.ingestion.errors import AccountingBroken, CommitRefused, StoreUnavailable
-from shared.ingestion.events.accounting import CommitLimits, Fate, Writer, fate, plan_commits
+from shared.ingestion.events.accounting import (
+    CommitLimits,
+    CommitStatus,
+    Writer,
+    commit_status,
+    plan_commits,
+)
 from shared.ingestion.events.failure_cause import Outages
-from shared.ingestion.events.handle import Settled, settle
-from shared.ingestion.events.outbox import Leases
-from shared.ingestion.events.ports import Handler, HubReader, IngestionStore, Saved
+from shared.ingestion.events.handling import BatchOutcomes, handle_events
+from shared.ingestion.events.outbox import OutboxLeases
+from shared.ingestion.events.ports import Handler, HubReader, IngestionStore, StoredCheckpoint
 from shared.ingestion.events.survey import (
     Span,
     beginning,
@@ -32,7 +39,6 @@ from shared.ingestion.events.survey import (
     survey,
     tail,
 )
-from shared.ingestion.lanes import Retrying, Together
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, Event, Gap, Stream
 
 RACES_MAX = 10
@@ -48,14 +54,14 @@ class LastCommit:
     that is made anew later cuts its readers off; whoever reads it on looks again.
     """
 
-    saved: Saved | None = None
+    saved: StoredCheckpoint | None = None
     same_hub: bool = False
     begun: bool = False
     """Whether the stream is known to have a checkpoint."""
     at_work: int = 0
     """How many batches and sweeps this process is at."""
 
-    def take(self, events: Sequence[Event], writer: Writer) -> Saved | None:
+    def take(self, events: Sequence[Event], writer: Writer) -> StoredCheckpoint | None:
         """What the batch goes on from; None where it does not follow, for then it is to be seen
         what stands: events may have come again, or the hub been made anew. Raises Fenced."""
         saved, self.saved = self.saved, None
@@ -75,12 +81,12 @@ class Consumer:
     hub: HubReader
     handle: Handler
     retry: Retrying
-    together: Together
+    run_tasks: TaskRunner
     new_txid: Callable[[], str]
     limits: CommitLimits | None = None
     """Narrower than the store's own, where they are to be."""
     remembered: LastCommit = field(default_factory=LastCommit)
-    leases: Leases = field(default_factory=Leases)
+    leases: OutboxLeases = field(default_factory=OutboxLeases)
     outages: Outages = ()
     """Errors that a user names as outages, besides those that ``blame`` knows."""
 
@@ -140,7 +146,7 @@ async def run(events: Sequence[Event], consumer: Consumer) -> Report:
     return await _account(events, newest, consumer, saved)
 
 
-async def _check_hub(saved: Saved, consumer: Consumer) -> None:
+async def _check_hub(saved: StoredCheckpoint, consumer: Consumer) -> None:
     """Once in the consumer's life. A stream that begins is of the hub whose events came."""
     if consumer.remembered.same_hub:
         return
@@ -163,7 +169,9 @@ async def begin(events: Sequence[Event], consumer: Consumer) -> None:
     remembered.same_hub = found.checkpoint is None
 
 
-async def _begun(saved: Saved, events: Sequence[Event], consumer: Consumer) -> Saved:
+async def _begun(
+    saved: StoredCheckpoint, events: Sequence[Event], consumer: Consumer
+) -> StoredCheckpoint:
     """The same checkpoint, or that of the beginning, which is written where there is none."""
     if saved.checkpoint is None and events:
         first = beginning(min(events, key=lambda event: event.sequence))
@@ -202,7 +210,7 @@ async def _account(
     events: Sequence[Event],
     newest: int,
     consumer: Consumer,
-    saved: Saved,
+    saved: StoredCheckpoint,
     *,
     long_ago: bool = False,
 ) -> Report:
@@ -211,7 +219,7 @@ async def _account(
     ``long_ago``: the checkpoint is remembered. The events follow it, but nobody knows when that
     was: its ``read_at`` is not about now.
     """
-    report, settled, races = Report(), Settled(), 0
+    report, settled, races = Report(), BatchOutcomes(), 0
     step = _Pass(tuple(events), (), newest) if long_ago else None
     while step := step or await _next_pass(saved, events, newest, consumer, report):
         try:
@@ -231,7 +239,11 @@ async def _account(
 
 
 async def _next_pass(
-    saved: Saved, events: Sequence[Event], newest: int, consumer: Consumer, report: Report
+    saved: StoredCheckpoint,
+    events: Sequence[Event],
+    newest: int,
+    consumer: Consumer,
+    report: Report,
 ) -> _Pass | None:
     """What to account for next: up to the second hole, with the first one filled. None at the end.
 
@@ -262,20 +274,22 @@ async def _next_pass(
     return _Pass(now, holes(now, Span(checkpoint.sequence + 1, last)), last)
 
 
-async def _settle(step: _Pass, consumer: Consumer, now: datetime, settled: Settled) -> None:
+async def _settle(step: _Pass, consumer: Consumer, now: datetime, settled: BatchOutcomes) -> None:
     settled.held.clear()
-    await settle(
+    await handle_events(
         step.events,
         consumer.handle,
         consumer.retry,
-        consumer.together,
+        consumer.run_tasks,
         now,
         settled,
         consumer.outages,
     )
 
 
-async def _read_again(saved: Saved, consumer: Consumer, settled: Settled) -> Saved:
+async def _read_again(
+    saved: StoredCheckpoint, consumer: Consumer, settled: BatchOutcomes
+) -> StoredCheckpoint:
     """The same checkpoint, read now: what failed is to say when. Raises CommitRefused where it is
     another one by now."""
     now = await consumer.store.load(consumer.stream)
@@ -288,14 +302,14 @@ async def _read_again(saved: Saved, consumer: Consumer, settled: Settled) -> Sav
 
 
 async def _commit(
-    saved: Saved,
+    saved: StoredCheckpoint,
     step: _Pass,
     consumer: Consumer,
-    settled: Settled,
+    settled: BatchOutcomes,
     report: Report,
     *,
     long_ago: bool,
-) -> Saved:
+) -> StoredCheckpoint:
     """Write what is settled; what comes before a failure that holds the partition is committed."""
     commits = _plan(saved, step, consumer, settled)
     if long_ago and any(commit.dead_letters for commit in commits):
@@ -310,7 +324,9 @@ async def _commit(
     return saved
 
 
-def _plan(saved: Saved, step: _Pass, consumer: Consumer, settled: Settled) -> tuple[Commit, ...]:
+def _plan(
+    saved: StoredCheckpoint, step: _Pass, consumer: Consumer, settled: BatchOutcomes
+) -> tuple[Commit, ...]:
     outcomes, events, end = settled.outcomes, step.events, step.last + 1
     if settled.held:
         end = min([e.sequence for e in events if e.sequence not in outcomes], default=end)
@@ -328,7 +344,7 @@ def _plan(saved: Saved, step: _Pass, consumer: Consumer, settled: Settled) -> tu
     )
 
 
-async def _write(saved: Saved, commit: Commit, consumer: Consumer) -> Saved:
+async def _write(saved: StoredCheckpoint, commit: Commit, consumer: Consumer) -> StoredCheckpoint:
     """Commit, and find out what became of it where the reply was lost.
 
     A refusal can be the echo of our own commit: the lost call arrived after all.
@@ -338,9 +354,9 @@ async def _write(saved: Saved, commit: Commit, consumer: Consumer) -> Saved:
             return await consumer.store.commit(consumer.stream, saved, commit)
         except (StoreUnavailable, CommitRefused):
             saved = await consumer.store.load(consumer.stream)
-            became = fate(commit, saved.checkpoint)
-        if became is Fate.APPLIED:
+            became = commit_status(commit, saved.checkpoint)
+        if became is CommitStatus.APPLIED:
             return saved
-        if became is Fate.OVERTAKEN:
+        if became is CommitStatus.OVERTAKEN:
             raise CommitRefused(f"{consumer.stream.key}: somebody else went on")
     raise StoreUnavailable(f"{consumer.stream.key}: {LOST_REPLIES_MAX} replies lost in a row")

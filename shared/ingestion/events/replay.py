@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from shared.ingestion.errors import NotThere
+from shared.ingestion.errors import NotFound
 from shared.ingestion.events import outbox
 from shared.ingestion.events.ports import Handler, HubReader, OutboxSender
 from shared.ingestion.events.process_batch import Consumer, Report, run
@@ -68,13 +68,13 @@ async def replay(
     consumer: Consumer,
     stretch: Stretch,
     sender: OutboxSender | None,
-    told: Callable[[Replayed], None] = lambda _so_far: None,
+    on_progress: Callable[[Replayed], None] = lambda _so_far: None,
 ) -> Replayed:
     """Account for the stretch in the consumer's stream, which is the side stream.
 
     A replay that has begun goes on after its checkpoint. Without a sender the handler had better
-    be ``silent``, or its messages wait in the outbox. ``told`` hears of each step. Raises NotThere
-    where the stretch has no event that is still there, and what ``run`` does.
+    be ``silent``, or its messages wait in the outbox. ``on_progress`` hears of each step.
+    Raises NotFound where no event of the stretch is still there, and what ``run`` does.
     """
     saved = await consumer.store.load(consumer.stream)
     newest = (await consumer.hub.state(consumer.stream)).last_enqueued
@@ -87,12 +87,12 @@ async def replay(
         back = await consumer.hub.read_back(consumer.stream, span)
         if back.events:
             so_far.add(await run(back.events, consumer))
-            told(so_far)
+            on_progress(so_far)
         position = back.complete_to + 1
         await _send(consumer, sender)
     await _send(consumer, sender)
     if so_far.checkpoint is None:
-        raise NotThere(f"no event is left from {stretch.since or stretch.first} to {last}")
+        raise NotFound(f"no event is left from {stretch.since or stretch.first} to {last}")
     return so_far
 
 

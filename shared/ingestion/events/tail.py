@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
+from shared.ingestion.concurrency import TaskRunner
 from shared.ingestion.events.ingest import PartitionPipeline, drain, sweep
 from shared.ingestion.events.survey import check_same_hub
-from shared.ingestion.lanes import Together
 
 log = logging.getLogger(__name__)
 
@@ -20,14 +20,14 @@ IDLE = timedelta(seconds=45)
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class StreamProgress:
     """How far a stream was, and how far its hub, by the store's clock."""
 
     at: datetime
     checkpoint: int
     last_enqueued: int
 
-    def goes_on_from(self, before: Sight | None) -> bool:
+    def is_stuck_since(self, before: StreamProgress | None) -> bool:
         """Whether events that were there the last time have still not been accounted for."""
         if before is None or before.checkpoint != self.checkpoint or self.at < before.at:
             return False
@@ -38,63 +38,63 @@ class Sight:
 class TailWatch:
     """Looks after the tails of all partitions; remembers what it saw from one time to the next."""
 
-    together: Together
-    seen: dict[str, Sight] = field(default_factory=dict)
+    run_tasks: TaskRunner
+    seen: dict[str, StreamProgress] = field(default_factory=dict)
 
     async def run(
-        self, partition_ids: Sequence[str], line_of: Callable[[str], PartitionPipeline]
+        self, partition_ids: Sequence[str], pipeline_of: Callable[[str], PartitionPipeline]
     ) -> None:
         """Each partition in its own try; raises what went wrong with any, once all are done."""
         failures: list[Exception] = []
 
         async def one(partition_id: str) -> None:
-            line = line_of(partition_id)
+            pipeline = pipeline_of(partition_id)
             try:
-                await self._look_after(line)
+                await self._look_after(pipeline)
             except Exception as error:
-                log.error("[tail_failed] %s: %s: %s", line.name, type(error).__name__, error)
+                log.error("[tail_failed] %s: %s: %s", pipeline.name, type(error).__name__, error)
                 failures.append(error)
 
         work: list[Callable[[], Awaitable[None]]] = [partial(one, each) for each in partition_ids]
-        await self.together(work)
+        await self.run_tasks(work)
         if failures:
             raise ExceptionGroup("tails", failures)
 
-    async def _look_after(self, line: PartitionPipeline) -> None:
+    async def _look_after(self, pipeline: PartitionPipeline) -> None:
         """Send what an instance left behind when it died; account for what the host skipped.
 
         What came since the last time is left to the trigger, which is about to deliver it. Where
         nothing is delivered any more the breaker has nobody else to try it: then that is done here.
         """
-        await drain(line)
-        key = line.consumer.stream.key
-        before, now = self.seen.pop(key, None), await _sight(line)
+        await drain(pipeline)
+        key = pipeline.consumer.stream.key
+        before, now = self.seen.pop(key, None), await _progress(pipeline)
         if now is None:
             return
-        since = before if before is not None and now.goes_on_from(before) else now
-        idle = now.at - since.at >= IDLE and not await _is_at_work(line)
-        gate = await line.guard.admit(line.consumer.stream.partition_id, may_probe=idle)
+        since = before if before is not None and now.is_stuck_since(before) else now
+        idle = now.at - since.at >= IDLE and not await _is_at_work(pipeline)
+        gate = await pipeline.guard.admit(pipeline.consumer.stream.partition_id, may_probe=idle)
         if not idle or gate.shut:
             self.seen[key] = since
             return
-        log.warning("[tail_found] %s: nothing delivered after %s", line.name, now.checkpoint)
-        await sweep(line, gate.events_max)
+        log.warning("[tail_found] %s: nothing delivered after %s", pipeline.name, now.checkpoint)
+        await sweep(pipeline, gate.events_max)
 
 
-async def _is_at_work(line: PartitionPipeline) -> bool:
+async def _is_at_work(pipeline: PartitionPipeline) -> bool:
     """Whether a batch of this process or of any other is at the stream; it may take its time."""
-    if line.consumer.remembered.at_work:
+    if pipeline.consumer.remembered.at_work:
         return True
-    idle_for = await line.consumer.store.idle_for(line.consumer.stream)
+    idle_for = await pipeline.consumer.store.idle_for(pipeline.consumer.stream)
     return idle_for is not None and abs(idle_for) < IDLE  # further ahead: the clock was set back
 
 
-async def _sight(line: PartitionPipeline) -> Sight | None:
+async def _progress(pipeline: PartitionPipeline) -> StreamProgress | None:
     """None for a stream that never began."""
-    consumer = line.consumer
+    consumer = pipeline.consumer
     saved = await consumer.store.load(consumer.stream)
     if saved.checkpoint is None:
         return None
     hub = await consumer.hub.state(consumer.stream)
     check_same_hub(saved.checkpoint, hub)
-    return Sight(saved.read_at, saved.checkpoint.sequence, hub.last_enqueued)
+    return StreamProgress(saved.read_at, saved.checkpoint.sequence, hub.last_enqueued)

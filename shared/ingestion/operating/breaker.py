@@ -18,13 +18,43 @@ from shared.ingestion.breaker.breaker import (
     close,
     isolate,
 )
-from shared.ingestion.breaker.ports import BreakerStore, ConsumptionSwitch, SeenBreaker
-from shared.ingestion.breaker.view import Backlog, BreakerView, ErrorSeen
+from shared.ingestion.breaker.ports import BreakerSnapshot, BreakerStore, ConsumptionSwitch
+from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import BreakerChanged, HubUnavailable, StoreUnavailable
-from shared.ingestion.events.ports import HubReader, IngestionStore
-from shared.ingestion.lanes import side_by_side
+from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.model import Stream
 from shared.ingestion.ownership.ports import HubPartitions
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSeen:
+    """The last error that an instance counted in a while, and how many there were."""
+
+    since: datetime
+    instance: str
+    failures: int
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Events of a partition that are still to be accounted for; None where that is not known."""
+
+    partition_id: str
+    events: int | None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerView:
+    """A breaker as people see it."""
+
+    name: str
+    breaker: Breaker
+    read_at: datetime
+    errors: tuple[ErrorSeen, ...]
+    backlog: tuple[Backlog, ...]
+
 
 RACES_MAX = 10
 AT_ONCE_MAX = 8
@@ -43,7 +73,7 @@ class BreakerController:
 
     name: str
     breakers: BreakerStore
-    store: IngestionStore
+    store: CheckpointReader
     hub: Hub
     switch: ConsumptionSwitch
     stream_of: Callable[[str], Stream]
@@ -123,7 +153,7 @@ class BreakerController:
                 return stopped
         raise BreakerChanged(f"{self.name} changes all the time; try again")
 
-    async def _replaced(self, seen: SeenBreaker, after: Breaker) -> bool:
+    async def _replaced(self, seen: BreakerSnapshot, after: Breaker) -> bool:
         try:
             await self.breakers.replace(seen, after)
         except BreakerChanged:
@@ -139,7 +169,7 @@ class BreakerController:
                 async def ask(partition_id: str) -> None:
                     found[partition_id] = await self._backlog(partition_id)
 
-                await side_by_side(AT_ONCE_MAX)([partial(ask, each) for each in partition_ids])
+                await task_runner(AT_ONCE_MAX)([partial(ask, each) for each in partition_ids])
         except (HubUnavailable, TimeoutError) as error:
             return (Backlog("all", None, f"{type(error).__name__}: {error}"),)
         return tuple([found[each] for each in partition_ids])

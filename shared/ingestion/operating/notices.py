@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from shared.ingestion.dead_letters.ports import DeadLetterStore
 from shared.ingestion.errors import RowUnreadable
-from shared.ingestion.events.ports import IngestionStore
+from shared.ingestion.events.ports import AccountReader
 from shared.ingestion.model import DeadLetter, Gap, Stream
 from shared.ingestion.operating.stream_account import all_gaps
 from shared.notifications.news import News, NewsKind, Severity
@@ -21,25 +21,25 @@ PAGES_MAX = 10
 """Of one partition; who has more failures than that has been told of the first ones."""
 
 
-async def run(store: IngestionStore, letters: DeadLetterStore, since: datetime) -> list[News]:
+async def run(accounts: AccountReader, letters: DeadLetterStore, since: datetime) -> list[News]:
     """One for each dead letter and each gap since then, or written since then by a batch that had
     begun before."""
     found, begun = list[News](), since - BATCH_TIME_MAX
-    for stream in await letters.streams():
-        after = await _looked_from(stream, store)
+    for stream in await accounts.streams():
+        after = await _looked_from(stream, accounts)
         for _ in range(PAGES_MAX):
             page = await letters.dead_letters(stream, after, PAGE_LETTERS, begun)
             found += [_told(stream, stored.letter) for stored in page]
             if len(page) < PAGE_LETTERS:
                 break
             after = page[-1].letter.sequence
-        found += [_gone(stream, gap) for gap in await all_gaps(letters, stream, begun)]
+        found += [_gone(stream, gap) for gap in await all_gaps(accounts, stream, begun)]
     return found
 
 
-async def _looked_from(stream: Stream, store: IngestionStore) -> int | None:
+async def _looked_from(stream: Stream, accounts: AccountReader) -> int | None:
     try:
-        checkpoint = (await store.load(stream)).checkpoint
+        checkpoint = (await accounts.load(stream)).checkpoint
     except RowUnreadable:  # its partition is held, and says why
         return None
     return None if checkpoint is None else checkpoint.sequence - EVENTS_BACK

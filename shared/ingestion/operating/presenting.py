@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
-from shared.ingestion.dead_letters.redrive import Done
+from shared.ingestion.dead_letters.redrive import DeadLetterResult
 from shared.ingestion.events.replay import Replayed
-from shared.ingestion.model import Event, Gap, Stream
+from shared.ingestion.model import Event, Gap
 from shared.ingestion.operating.stream_account import StreamAccount
 
 Shown = dict[str, Any]
 LAYOUT = "\n\r\t"
 
 
-def listed(letters: Sequence[StoredDeadLetter], limit: int) -> Shown:
+def letters_page(letters: Sequence[StoredDeadLetter], limit: int) -> Shown:
     """``more`` says that there may be others behind the last one."""
     return {"dead_letters": [letter(stored) for stored in letters], "more": len(letters) == limit}
 
@@ -40,14 +40,14 @@ def letter(stored: StoredDeadLetter) -> Shown:
     }
 
 
-def whole(stored: StoredDeadLetter, event: Event) -> Shown:
+def letter_with_body(stored: StoredDeadLetter, event: Event) -> Shown:
     """With its body, of which the hub may have had what the store has not."""
     text = printable(event.body)
     body = {"text": text} if text is not None else {"base64": _base64(event.body)}
     return {**letter(stored), "body_bytes": len(event.body), "body": body}
 
 
-def done(outcome: Done) -> Shown:
+def result(outcome: DeadLetterResult) -> Shown:
     return {
         "done": [_place(stored) for stored in outcome.done],
         "gone": [_place(stored) for stored in outcome.gone],
@@ -63,7 +63,7 @@ def _account(found: StreamAccount) -> Shown:
     """``first`` and ``last``: numbers that have an outcome; None where none has."""
     at = found.checkpoint
     return {
-        **_stream(found.stream),
+        **found.stream.names,
         "first": at.start if at else None,
         "last": at.sequence if at else None,
         "enqueued_at": _stamp(at.enqueued_at) if at else None,
@@ -77,7 +77,7 @@ def _account(found: StreamAccount) -> Shown:
 def replayed(outcome: Replayed) -> Shown:
     checkpoint = outcome.checkpoint
     return {
-        **_stream(outcome.stream),
+        **outcome.stream.names,
         "first": outcome.first,
         "last": checkpoint.sequence if checkpoint else None,
         "until": outcome.last,
@@ -102,16 +102,7 @@ def printable(body: bytes) -> str | None:
 
 
 def _place(stored: StoredDeadLetter) -> Shown:
-    return {**_stream(stored.stream), "sequence": stored.letter.sequence}
-
-
-def _stream(stream: Stream) -> Shown:
-    return {
-        "namespace": stream.namespace,
-        "hub": stream.hub,
-        "consumer_group": stream.consumer_group,
-        "partition_id": stream.partition_id,
-    }
+    return {**stored.stream.names, "sequence": stored.letter.sequence}
 
 
 def _stamp(time: datetime) -> str:

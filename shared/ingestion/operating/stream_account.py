@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from shared.ingestion.dead_letters.ports import DeadLetterStore
-from shared.ingestion.events.ports import IngestionStore
+from shared.ingestion.events.ports import AccountReader
 from shared.ingestion.model import Checkpoint, Gap, Stream
 
 PAGE_GAPS = 1000
@@ -24,22 +23,22 @@ class StreamAccount:
     gaps: Sequence[Gap]
 
 
-async def run(store: IngestionStore, letters: DeadLetterStore) -> list[StreamAccount]:
+async def run(accounts: AccountReader) -> list[StreamAccount]:
     """Of all streams, those of replays among them. Raises StoreUnavailable."""
     return [
-        StreamAccount(each, (await store.load(each)).checkpoint, await all_gaps(letters, each))
-        for each in await letters.streams()
+        StreamAccount(each, (await accounts.load(each)).checkpoint, await all_gaps(accounts, each))
+        for each in await accounts.streams()
     ]
 
 
 async def all_gaps(
-    letters: DeadLetterStore, stream: Stream, found_since: datetime | None = None
+    accounts: AccountReader, stream: Stream, found_since: datetime | None = None
 ) -> list[Gap]:
     """All of a stream, or those found since: one that was found just now may begin long ago."""
     found = list[Gap]()
     for _ in range(PAGES_MAX):
         after = found[-1].first if found else None
-        page = await letters.gaps(stream, after, PAGE_GAPS, found_since)
+        page = await accounts.gaps(stream, after, PAGE_GAPS, found_since)
         found += page
         if len(page) < PAGE_GAPS:
             break

@@ -10,7 +10,7 @@ from typing import Protocol
 from shared.ingestion.model import (
     Event,
 )
-from shared.ingestion.ownership.balancing import Ownership, OwnershipClaim
+from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
 
 
 class HubPartitions(Protocol):
@@ -41,7 +41,7 @@ class PartitionReceiver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenOwners:
+class OwnershipSnapshot:
     """All ownership rows as they were read; ``read_at`` is the store's clock."""
 
     rows: tuple[Ownership, ...]
@@ -51,7 +51,7 @@ class SeenOwners:
 class OwnershipStore(Protocol):
     """Who owns which partition of one hub and consumer group, by compare-and-swap."""
 
-    async def owners(self) -> SeenOwners:
+    async def owners(self) -> OwnershipSnapshot:
         """All rows, in no order. Raises StoreUnavailable."""
         ...
 

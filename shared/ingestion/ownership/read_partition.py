@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from shared.ingestion.concurrency import Backoff
 from shared.ingestion.errors import Fenced, HubSilent
-from shared.ingestion.events.ports import HubReader, IngestionStore
+from shared.ingestion.events.ports import CheckpointReader, HubReader
 from shared.ingestion.events.survey import check_same_hub
-from shared.ingestion.lanes import Pause
 from shared.ingestion.model import Event, Stream
-from shared.ingestion.ownership.balancing import Ownership
+from shared.ingestion.ownership.load_balancing import Ownership
 from shared.ingestion.ownership.ports import PartitionReceiver
 
 Process = Callable[[Sequence[Event], Ownership], Awaitable[None]]
@@ -19,15 +19,15 @@ Process = Callable[[Sequence[Event], Ownership], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionReader:
-    """What reading needs, whatever the partition. ``told`` hears of each failure."""
+    """What reading needs, whatever the partition. ``on_failure`` hears of each failure."""
 
     stream_of: Callable[[str], Stream]
-    store: IngestionStore
+    store: CheckpointReader
     receiver: PartitionReceiver
     hub: HubReader
     process: Process
-    pause: Pause
-    told: Callable[[Ownership, Exception], None]
+    pause: Backoff
+    on_failure: Callable[[Ownership, Exception], None]
 
     async def read(self, lease: Ownership) -> None:
         """Until it is cancelled. Raises Fenced and HubSilent: then the partition is to be given up.
@@ -55,6 +55,25 @@ class PartitionReader:
             except (Fenced, HubSilent):
                 raise
             except Exception as error:
-                self.told(lease, error)
+                self.on_failure(lease, error)
                 failures += 1
                 await self.pause(failures)
+
+
+REPEAT_SECONDS = 30.0
+"""A failure that lasts is told so often, so that the log never falls silent about it."""
+
+
+@dataclass(slots=True)
+class RepeatedFailures:
+    """Remembers, for each thing that can fail, what was told of it last and when."""
+
+    _logged: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def should_log(self, what: str, text: str, now: float) -> bool:
+        """``now`` counts seconds and never goes back."""
+        before = self._logged.get(what)
+        if before is not None and before[0] == text and now - before[1] < REPEAT_SECONDS:
+            return False
+        self._logged[what] = text, now
+        return True

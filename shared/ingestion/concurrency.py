@@ -1,4 +1,4 @@
-"""How work is waited for, tried again, and done side by side or with a beat beside it."""
+"""How work is waited for, tried again, run concurrently, or run with a heartbeat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Pause(Protocol):
+class Backoff(Protocol):
     """Waits before another attempt, the longer the more of them have failed in a row."""
 
     async def __call__(self, failures: int) -> None: ...
@@ -25,7 +25,7 @@ class Retrying(Protocol):
         ...
 
 
-class Together(Protocol):
+class TaskRunner(Protocol):
     """Runs several pieces of work at a time, and returns when all have ended."""
 
     async def __call__(self, work: Iterable[Callable[[], Awaitable[None]]]) -> None:
@@ -33,27 +33,27 @@ class Together(Protocol):
         ...
 
 
-Beat = Callable[[], Awaitable[None]]
+Heartbeat = Callable[[], Awaitable[None]]
 """Raises nothing: what it cannot do now it does the next time."""
 
 
-class Beside(Protocol):
+class WithHeartbeat(Protocol):
     """Does a piece of work, and beats every few seconds until it has ended."""
 
-    async def __call__(self, work: Awaitable[T], beat: Beat) -> T:
+    async def __call__(self, work: Awaitable[T], beat: Heartbeat) -> T:
         """What the work answers or raises. Returns when the last beat has ended too."""
         ...
 
 
-async def alone(work: Awaitable[T], beat: Beat) -> T:  # noqa: ARG001  the port has it
+async def without_heartbeat(work: Awaitable[T], beat: Heartbeat) -> T:  # noqa: ARG001  the port has it
     """The work without anything beside it."""
     return await work
 
 
-def every(seconds: float) -> Beside:
+def heartbeat_every(seconds: float) -> WithHeartbeat:
     """Beats in this event loop, first after so many seconds: short work costs no task."""
 
-    async def beside(work: Awaitable[T], beat: Beat) -> T:
+    async def with_heartbeat(work: Awaitable[T], beat: Heartbeat) -> T:
         ended, beats = asyncio.Event(), list[asyncio.Task[None]]()
 
         async def go_on() -> None:
@@ -71,7 +71,7 @@ def every(seconds: float) -> Beside:
             for task in beats:
                 await task
 
-    return beside
+    return with_heartbeat
 
 
 async def _wait(ended: asyncio.Event, seconds: float) -> None:
@@ -81,13 +81,13 @@ async def _wait(ended: asyncio.Event, seconds: float) -> None:
         return
 
 
-def side_by_side(lanes_max: int) -> Together:
+def task_runner(tasks_max: int) -> TaskRunner:
     """Runs up to so many pieces at a time in this event loop.
 
     The others start when the first one waits: where nothing does, no task is needed.
     """
 
-    async def together(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    async def run_tasks(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
         waiting = iter(work)
 
         async def worker() -> None:
@@ -97,7 +97,7 @@ def side_by_side(lanes_max: int) -> Together:
         async with asyncio.TaskGroup() as group:
 
             def start_others() -> None:
-                for _ in range(lanes_max - 1):
+                for _ in range(tasks_max - 1):
                     group.create_task(worker())
 
             others = asyncio.get_running_loop().call_soon(start_others)
@@ -106,4 +106,4 @@ def side_by_side(lanes_max: int) -> Together:
             finally:
                 others.cancel()
 
-    return together
+    return run_tasks

@@ -49,7 +49,7 @@ class BalancingTimes:
     expire_seconds: float = 30
 
     @property
-    def patience_seconds(self) -> float:
+    def hub_timeout_seconds(self) -> float:
         """With what else a cycle has to ask: the time that a late renewal has left, halved."""
         return (self.expire_seconds - self.renew_seconds) / 2
 

@@ -20,14 +20,14 @@ TOLD_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class TriggerBatch:
     """A batch of one partition."""
 
     partition_id: str
     events: tuple[Event, ...]
 
 
-def delivered(bodies: Sequence[bytes], metadata: Mapping[str, Any] | None) -> Delivery:
+def parse_batch(bodies: Sequence[bytes], metadata: Mapping[str, Any] | None) -> TriggerBatch:
     """The batch. Raises BadDelivery, which holds the partition: no event is to blame."""
     found = metadata or {}
     system = _list(found, "SystemPropertiesArray", len(bodies))
@@ -36,7 +36,7 @@ def delivered(bodies: Sequence[bytes], metadata: Mapping[str, Any] | None) -> De
         _event(body, system[index], given[index] if given else {})
         for index, body in enumerate(bodies)
     )
-    return Delivery(_partition_id(found), events)
+    return TriggerBatch(_partition_id(found), events)
 
 
 def _partition_id(metadata: Mapping[str, Any]) -> str:

@@ -1,0 +1,144 @@
+"""What lies between the stores and clients of a test and their services: faults, and a clock.
+
+Requests over HTTP pass through every Azure client's transport, commits of a database through its
+dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+from unittest.mock import patch
+
+from azure.core.exceptions import ServiceRequestError, ServiceResponseError
+from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
+from hypothesis import strategies as st
+
+from shared.adapters.sql.engine import Sql
+from tests.builders import NOW
+
+READS = ("GET", "HEAD")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to the requests of one call, from request number ``after`` on. A client may
+    repeat a request by itself; with more than one step its repetitions fail too."""
+
+    name: str
+    steps: tuple[str, ...] = field(default=(), repr=False)
+    after: int = field(default=0, repr=False)
+    of_writes: bool = field(default=False, repr=False)
+    """Requests that only read are neither counted nor disturbed."""
+
+
+NO_FAULT = Fault("no fault")
+GIVES_UP = ("not sent",) * 8
+STORE_FAULTS = [
+    Fault("the reply is lost", ("reply lost",)),
+    Fault("the second reply is lost", ("reply lost",), 1),
+    Fault("the reply is lost, and then the connection", ("reply lost", *GIVES_UP)),
+    Fault("the second reply is lost, and then the connection", ("reply lost", *GIVES_UP), 1),
+    Fault("no connection", GIVES_UP),
+    Fault("no connection after the first request", GIVES_UP, 1),
+]
+LOST = Fault("it takes effect, and the reply is lost", ("reply lost",), of_writes=True)
+SERVER_ERROR = Fault(
+    "it takes effect, the answer is 500, and the client repeats the request",
+    ("server error",),
+    of_writes=True,
+)
+TIMEOUT = Fault(
+    "it does not take effect, and no answer comes in time", ("timed out",), of_writes=True
+)
+FAULTS = st.sampled_from((*[NO_FAULT] * 5, LOST, SERVER_ERROR, TIMEOUT))
+MOSTLY_NOT = st.sampled_from((False, False, False, True))
+
+
+def faults(weight: int = 3) -> st.SearchStrategy[Fault]:
+    """Of a store. No fault ``weight`` times as often as any."""
+    return st.sampled_from([NO_FAULT] * weight * len(STORE_FAULTS) + STORE_FAULTS)
+
+
+class Network:
+    """Between the clients of one machine and their service."""
+
+    def __init__(self, *, tells_time: bool = True) -> None:
+        self.now: datetime = NOW
+        """The clock of all servers, where it tells time; else each has its own."""
+        self.per_request = timedelta()
+        """How far each request moves the clock."""
+        self._tells_time = tells_time
+        self._fault = NO_FAULT
+        self._coming: list[str] = []
+        self._before_write: Callable[[], Awaitable[Any]] | None = None
+
+    def arm(self, fault: Fault, before_write: Callable[[], Awaitable[Any]] | None = None) -> None:
+        """``before_write`` is what a second writer does right before the next write."""
+        self._fault, self._before_write = fault, before_write
+        self._coming = ["works"] * fault.after + list(fault.steps)
+
+    def disarm(self) -> bool:
+        """Whether the fault has struck."""
+        struck = not self._coming
+        self.arm(NO_FAULT)
+        return struck
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Azure's clients go through this network meanwhile."""
+        send, sleep = AioHttpTransport.send, AsyncHttpTransport.sleep
+
+        async def faulty_send(transport: Any, request: Any, **options: Any) -> Any:
+            step = await self._next(writes=request.method not in READS)
+            if step == "timed out":
+                raise TimeoutError("the machine let the request time out")
+            if step == "not sent":
+                raise ServiceRequestError("there is no connection")
+            self.now += self.per_request
+            response = await send(transport, request, **options)
+            if step == "reply lost":
+                response.internal_response.close()
+                raise ServiceResponseError("the reply was lost")
+            if step == "server error":
+                response.status_code = 500
+            if self._tells_time:
+                response.headers["Date"] = format_datetime(self.now, usegmt=True)
+            return response
+
+        async def short_sleep(transport: Any, duration: float) -> None:
+            await sleep(transport, 0 if self._fault is not NO_FAULT else duration)
+
+        with (
+            patch.object(AioHttpTransport, "send", faulty_send),
+            patch.object(AsyncHttpTransport, "sleep", short_sleep),  # before a client tries again
+        ):
+            yield
+
+    def through(self, sql: Sql) -> None:
+        """Commits of this engine go through this network too."""
+        dialect = sql.engine.dialect
+        commit, error = dialect.do_commit, dialect.loaded_dbapi.OperationalError
+
+        def faulty_commit(connection: Any) -> None:
+            step = self._take()
+            if step == "not sent":
+                raise error("there is no connection")
+            commit(connection)
+            if step == "reply lost":
+                raise error("the reply was lost")
+
+        vars(dialect)["do_commit"] = faulty_commit
+
+    async def _next(self, *, writes: bool) -> str:
+        if writes and self._before_write is not None:
+            before_write, self._before_write = self._before_write, None
+            await before_write()
+        return self._take() if writes or not self._fault.of_writes else "works"
+
+    def _take(self) -> str:
+        return self._coming.pop(0) if self._coming else "works"
