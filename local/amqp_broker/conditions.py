@@ -17,7 +17,7 @@ _BY_ERROR: tuple[tuple[type[errors.BrokerError], str, int], ...] = (
     (errors.NotAllowed, NOT_ALLOWED, 400),
     (errors.InvalidArgument, "com.microsoft:argument-error", 400),
     (errors.InvalidProperties, "com.microsoft:argument-error", 400),
-    (errors.MessageNotFound, "com.microsoft:message-not-found", 404),
+    (errors.NotSupported, "amqp:not-implemented", 501),
     (errors.SessionLockLost, "com.microsoft:session-lock-lost", 410),
     (errors.LockLost, "com.microsoft:message-lock-lost", 410),
     (errors.SessionCannotBeLocked, "com.microsoft:session-cannot-be-locked", 409),

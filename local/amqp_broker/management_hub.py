@@ -13,6 +13,7 @@ from local.amqp_broker.broker import Broker
 from local.amqp_broker.messages import array, to_timestamp
 from local.amqp_broker.model.hub import Hub
 from local.amqp_broker.requests import Answer, Handler, Request
+from local.amqp_broker.supported import not_supported
 
 HUB_TYPE = "com.microsoft:eventhub"
 PARTITION_TYPE = "com.microsoft:partition"
@@ -29,7 +30,7 @@ def handler(broker: Broker) -> Handler:
         if kind == PARTITION_TYPE:
             partition_id = str(request.properties["partition"])
             return _answer(_partition(hub, partition_id, broker.now()))
-        return Answer(501, None, f"'{kind}' is not implemented here")
+        raise not_supported(f"the type '{kind}'")
 
     return answer
 

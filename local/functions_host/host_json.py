@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from local.functions_host.errors import HostStartFailed
-from local.functions_host.functions import EXPONENTIAL_BACKOFF, FIXED_DELAY, RetryPolicy
+from local.functions_host.functions import FIXED_DELAY, RetryPolicy
 from local.functions_host.json_reader import JsonReader
 from local.functions_host.message_encoding import MessageEncoding
 from local.functions_host.time_span import parse_time_span
@@ -156,19 +156,14 @@ def _retry(reader: JsonReader) -> RetryPolicy | None:
         return None
     strategy = reader.parsed("retry.strategy", _strategy, "fixedDelay")
     count = reader.whole("retry.maxRetryCount", 0, (-1, 1_000_000))
-    fixed = strategy == FIXED_DELAY
-    first = "delayInterval" if fixed else "minimumInterval"
-    shortest = reader.parsed(f"retry.{first}", parse_time_span, "00:00:00")
-    longest = reader.parsed("retry.maximumInterval", parse_time_span, "1.00:00:00")
-    longest_seconds = 0.0 if fixed else longest.total_seconds()
-    return RetryPolicy(strategy, count, shortest.total_seconds(), longest_seconds)
+    delay = reader.parsed("retry.delayInterval", parse_time_span, "00:00:00")
+    return RetryPolicy(strategy, count, delay.total_seconds())
 
 
 def _strategy(text: str) -> str:
-    known = {"fixeddelay": FIXED_DELAY, "exponentialbackoff": EXPONENTIAL_BACKOFF}
-    if text.lower() not in known:
-        raise ValueError(f"{text!r} is neither fixedDelay nor exponentialBackoff")
-    return known[text.lower()]
+    if text.lower() != "fixeddelay":
+        raise ValueError(f"{text!r} is not supported by the local host, only fixedDelay")
+    return FIXED_DELAY
 
 
 def _encoding(text: str) -> MessageEncoding:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from local.amqp_broker.model.entities import Counts
-from local.amqp_broker.model.errors import EntityExists, EntityNotFound, MessageNotFound, NotAllowed
+from local.amqp_broker.model.errors import EntityExists, EntityNotFound, NotAllowed
 from local.amqp_broker.model.message import Content
 from local.amqp_broker.model.namespace import Namespace
 from local.amqp_broker.model.properties import QueueProperties, TopicProperties
@@ -138,7 +138,7 @@ class TestSchedules:
         assert drained(namespace.store("jobs")) == ["b"]
         due = NOW + hours(1)
         assert namespace.counts("jobs", due) == Counts(active=1)
-        (message,) = namespace.store("jobs").peek(0, 1, due)
+        (message,) = namespace.store("jobs").messages
         assert message.sequence_number > number
         assert (message.enqueued_sequence_number, message.enqueued_at) == (number, due)
 
@@ -158,23 +158,6 @@ class TestSchedules:
         namespace.send("jobs", [with_id("a", scheduled_for=NOW)], NOW)
         assert namespace.counts("jobs", NOW) == Counts(active=1)
 
-    def test_a_cancelled_message_never_comes(self, namespace: Namespace) -> None:
-        namespace.declare_queue("jobs")
-        contents = [with_id(name, scheduled_for=NOW + hours(1)) for name in "ab"]
-        first, _second = namespace.send("jobs", contents, NOW)
-        namespace.cancel_scheduled("jobs", [first], NOW)
-        namespace.advance(NOW + hours(1))
-        assert drained(namespace.store("jobs"), NOW + hours(1)) == ["b"]
-
-    def test_what_is_not_scheduled_cannot_be_cancelled(self, namespace: Namespace) -> None:
-        namespace.declare_queue("jobs")
-        (number,) = namespace.send("jobs", [with_id("a", scheduled_for=NOW + hours(1))], NOW)
-        with pytest.raises(MessageNotFound):
-            namespace.cancel_scheduled("jobs", [number, 99], NOW)
-        assert namespace.counts("jobs", NOW) == Counts(scheduled=1)
-        with pytest.raises(MessageNotFound):
-            namespace.cancel_scheduled("jobs", [number], NOW + hours(1))
-
 
 class TestForwarding:
     def test_messages_pass_on_at_once(self, namespace: Namespace) -> None:
@@ -183,7 +166,7 @@ class TestForwarding:
         namespace.send("end", [with_id("x")], NOW)
         namespace.send("start", [with_id("a")], NOW)
         assert namespace.counts("start", NOW) == Counts()
-        message = namespace.store("end").peek(2, 1, NOW)[0]
+        _first, message = namespace.store("end").messages
         assert (message.sequence_number, message.enqueued_sequence_number) == (2, 1)
 
     def test_a_subscription_forwards_too(self, namespace: Namespace) -> None:

@@ -306,7 +306,7 @@ class TestHttpTrigger:
         ("method", "path", "status"),
         [
             ("GET", "/api/items/7", 201),
-            ("GET", "/api/items/seven", 404),
+            ("GET", "/api/items", 404),
             ("PUT", "/api/items/7", 404),
             ("GET", "/api/items/special", 200),
             ("GET", "/items/7", 404),

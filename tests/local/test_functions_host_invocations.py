@@ -15,7 +15,6 @@ from local.functions_host.event_hub_invocation import (
 )
 from local.functions_host.functions import (
     EVENT_HUB_TRIGGER,
-    EXPONENTIAL_BACKOFF,
     FIXED_DELAY,
     QUEUE_TRIGGER,
     Binding,
@@ -80,7 +79,7 @@ def function(kind: str, retry: RetryPolicy | None = None) -> Function:
 def test_the_policy_of_host_json_acts_where_the_function_has_none_and_the_trigger_honours_it() -> (
     None
 ):
-    own, apps = RetryPolicy(FIXED_DELAY, 1, 0), RetryPolicy(EXPONENTIAL_BACKOFF, -1, 1, 60)
+    own, apps = RetryPolicy(FIXED_DELAY, 1, 0), RetryPolicy(FIXED_DELAY, -1, 1)
     assert acting_policy(with_default_retry(function(EVENT_HUB_TRIGGER), apps)) == apps
     assert acting_policy(with_default_retry(function(EVENT_HUB_TRIGGER, own), apps)) == own
     assert acting_policy(with_default_retry(function(QUEUE_TRIGGER), apps)) is None

@@ -15,7 +15,7 @@ TRANSFER_DEAD_LETTER_SUFFIX = "/$Transfer/$DeadLetterQueue"
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Messages at one moment. `active` includes those that are locked or deferred."""
+    """Messages at one moment. `active` includes those that are locked."""
 
     active: int = 0
     dead_letter: int = 0
@@ -79,7 +79,7 @@ class Queue:
         return Counts(
             active=len(self.store),
             dead_letter=len(self.dead_letters),
-            scheduled=self.intake.scheduled_count,
+            scheduled=len(self.intake.scheduled),
             transfer_dead_letter=len(self.transfer_dead_letters),
         )
 
@@ -109,7 +109,7 @@ class Topic:
 
     @property
     def counts(self) -> Counts:
-        return Counts(scheduled=self.intake.scheduled_count)
+        return Counts(scheduled=len(self.intake.scheduled))
 
 
 def shortest(*lifetimes: timedelta | None) -> timedelta | None:
