@@ -20,8 +20,7 @@ from azure.storage.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient
 
 from bench import fleet
-from bench.filled_storage import QUEUE_NAME, state_store
-from bench.lean_transport import lean_transport
+from bench.filled_storage import QUEUE_NAME, lean_transport, state_store
 from shared.adapters.tables.scaling_rows import LOG_PREFIX, STATE_START
 from shared.adapters.tables.scaling_state import TABLE_NAME
 from shared.autoscaling.flows import scaling_logic

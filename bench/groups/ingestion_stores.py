@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from azure.data.tables.aio import TableClient
 
+from bench.filled_storage import lean_transport
 from bench.ingestion_rig import (
     consumer,
     events,
@@ -27,7 +28,6 @@ from bench.ingestion_rig import (
     table_store,
     write_all,
 )
-from bench.lean_transport import lean_transport
 from bench.measurement import Measurement
 from bench.repeats import medians
 from shared.adapters.sql.engine import Sql

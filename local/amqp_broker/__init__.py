@@ -28,8 +28,7 @@ properties changed while abandoning or deferring, TLS and web sockets. Every tok
 `model` is the broker without a wire; everything else here is the wire. Never deployed.
 """
 
-from local.amqp_broker.clock import VirtualClock
-from local.amqp_broker.server import AmqpStandIn
-from local.amqp_broker.threads import in_thread
+from local.amqp_broker.server import AmqpStandIn, in_thread
+from local.clock import VirtualClock
 
 __all__ = ["AmqpStandIn", "VirtualClock", "in_thread"]

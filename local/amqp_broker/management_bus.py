@@ -10,7 +10,7 @@ from proton import Array, Data, symbol
 
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.messages import array, content_of, text_keys, to_timestamp
-from local.amqp_broker.requests import Answer, Handler, Request
+from local.amqp_broker.requests import Handler, ManagementAnswer, ManagementRequest
 from local.amqp_broker.supported import not_supported
 
 PREFIX = "com.microsoft:"
@@ -19,7 +19,7 @@ PREFIX = "com.microsoft:"
 def handler(broker: Broker, path: str) -> Handler:
     """Answers requests about one entity."""
 
-    def answer(request: Request) -> Answer:
+    def answer(request: ManagementRequest) -> ManagementAnswer:
         name = request.operation.removeprefix(PREFIX)
         if name not in _OPERATIONS:
             raise not_supported(f"the operation '{name}'")
@@ -28,13 +28,13 @@ def handler(broker: Broker, path: str) -> Handler:
     return answer
 
 
-def _schedule(broker: Broker, path: str, body: dict[str, Any]) -> Answer:
+def _schedule(broker: Broker, path: str, body: dict[str, Any]) -> ManagementAnswer:
     contents = [content_of(bytes(text_keys(each)["message"])) for each in body["messages"]]
     numbers = broker.namespace.send(path, contents, broker.now())
     return _answer({"sequence-numbers": array(Data.LONG, numbers)})
 
 
-def _update_disposition(broker: Broker, path: str, body: dict[str, Any]) -> Answer:
+def _update_disposition(broker: Broker, path: str, body: dict[str, Any]) -> ManagementAnswer:
     store = broker.namespace.store(path)
     now = broker.now()
     tokens = _tokens(body)
@@ -51,16 +51,16 @@ def _update_disposition(broker: Broker, path: str, body: dict[str, Any]) -> Answ
                 store.dead_letter(token, now, reason, text)
             case other:
                 raise not_supported(f"the disposition '{other}'")
-    return Answer()
+    return ManagementAnswer()
 
 
-def _renew_lock(broker: Broker, path: str, body: dict[str, Any]) -> Answer:
+def _renew_lock(broker: Broker, path: str, body: dict[str, Any]) -> ManagementAnswer:
     store = broker.namespace.store(path)
     ends = [to_timestamp(store.renew(token, broker.now())) for token in _tokens(body)]
     return _answer({"expirations": array(Data.TIMESTAMP, ends)})
 
 
-def _renew_session(broker: Broker, path: str, body: dict[str, Any]) -> Answer:
+def _renew_session(broker: Broker, path: str, body: dict[str, Any]) -> ManagementAnswer:
     store = broker.namespace.store(path)
     store.advance(broker.now())
     until = store.renew_session(store.sessions.held(str(body["session-id"])), broker.now())
@@ -75,8 +75,8 @@ _OPERATIONS = {
 }
 
 
-def _answer(body: dict[str, Any]) -> Answer:
-    return Answer(body={symbol(name): value for name, value in body.items()})
+def _answer(body: dict[str, Any]) -> ManagementAnswer:
+    return ManagementAnswer(body={symbol(name): value for name, value in body.items()})
 
 
 def _tokens(body: dict[str, Any]) -> list[UUID]:

@@ -15,8 +15,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from local.azure_apis import arm_errors
-from local.azure_apis.loopback_server import Clock, LoopbackServer, Reply, Request, utc_now
+from local.azure_apis.loopback_server import LoopbackServer, Reply, Request
 from local.azure_apis.plans import Plan, PlanId
+from local.clock import Clock, utc_now
 
 FINISHED_KEPT_MAX = 1_000
 PUTS_KEPT_MAX = 10_000

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
 
-from local.azure_apis.loopback_server import HOST, Clock, LoopbackServer, Reply, Request, utc_now
+from local.azure_apis.loopback_server import HOST, LoopbackServer, Reply, Request
+from local.clock import Clock, utc_now
 
 Flavour = Literal["livy", "old livy", "synapse", "fabric"]
 """An old Livy takes a second batch of a name."""

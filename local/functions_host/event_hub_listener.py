@@ -33,8 +33,7 @@ from local.functions_host.event_hub_reading import PartitionReading
 from local.functions_host.functions import Function
 from local.functions_host.logs import log_event
 from local.functions_host.retries import invoke_with_retries
-from local.functions_host.services import Services
-from local.functions_host.stopping import stops_within
+from local.functions_host.services import Services, stops_within
 from local.functions_host.worker import Invocation
 from shared.adapters.event_hubs.hub import EventHubReader, KnownPartitions
 from shared.adapters.event_hubs.receiver import DeliverData, EventHubReceiver

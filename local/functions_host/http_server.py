@@ -14,10 +14,10 @@ from aiohttp.typedefs import Handler
 from multidict import CIMultiDict, MultiMapping
 
 from local.functions_host.admin import Admin
-from local.functions_host.doors import given_key, refusal
 from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import HTTP_TRIGGER, Function, Level
 from local.functions_host.logs import log_event
+from local.functions_host.request_guard import given_key, refusal
 from local.functions_host.routes import Route, compile_route
 from local.functions_host.services import Services
 from local.functions_host.worker import Invocation, bytes_datum, http_datum, text_datum

@@ -13,7 +13,7 @@ from local.functions_host.functions import (
 )
 from local.functions_host.invoker import InvocationResult, Invoker
 from local.functions_host.logs import log_event
-from local.functions_host.stopping import stops_within
+from local.functions_host.services import stops_within
 from local.functions_host.worker import Invocation
 
 # The extensions of queues have retries of their own and silently ignore a decorator; so must we.

@@ -21,8 +21,7 @@ from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import Function
 from local.functions_host.logs import log_event
 from local.functions_host.message_pump import MessagePump
-from local.functions_host.services import Services
-from local.functions_host.stopping import stops_within
+from local.functions_host.services import Services, stops_within
 
 DEFAULT_CONNECTION = "ServiceBus"
 IDLE_SECONDS = 20.0

@@ -15,8 +15,8 @@ from local.functions_host.host_json import (
     parse_host_json,
     read_host_json,
 )
-from local.functions_host.message_encoding import MessageEncoding
-from local.functions_host.time_span import parse_time_span
+from local.functions_host.schedule import parse_time_span
+from local.functions_host.storage_queues import MessageEncoding
 from shared.adapters.service_bus.clients import ATTEMPT_SECONDS
 from shared.datasets.flows import process_dataset
 from shared.messaging.sending import RetryBudget

@@ -31,7 +31,7 @@ from local.amqp_broker.model.properties import HubProperties, QueueProperties
 from local.azurite import Azurite
 from local.demo import profile
 from local.demo.system import APP_DIR, declare_entities
-from local.functions_host import Counts, FunctionsHost
+from local.functions_host import FunctionsHost, InvocationCounts
 from local.functions_host.event_hub_checkpoints import CONTAINER
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.datasets.periods import Period
@@ -366,5 +366,5 @@ async def test_the_apps_own_processing_runs_once_for_a_message_that_was_sent_twi
             working = broker.namespace.store(profile.WORKING_QUEUE)
             await until(lambda: len(working) == 0, SECONDS_MAX)
         await wiring.close()
-    assert host.counts["process_dataset"] == Counts(invocations=1, failures=0)
+    assert host.counts["process_dataset"] == InvocationCounts(invocations=1, failures=0)
     forget_open_sockets()

@@ -14,7 +14,7 @@ TRANSFER_DEAD_LETTER_SUFFIX = "/$Transfer/$DeadLetterQueue"
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class MessageCounts:
     """Messages at one moment. `active` includes those that are locked."""
 
     active: int = 0
@@ -75,8 +75,8 @@ class Queue:
         self.store.sessions.lock_duration = properties.lock_duration
 
     @property
-    def counts(self) -> Counts:
-        return Counts(
+    def counts(self) -> MessageCounts:
+        return MessageCounts(
             active=len(self.store),
             dead_letter=len(self.dead_letters),
             scheduled=len(self.intake.scheduled),
@@ -108,8 +108,8 @@ class Topic:
         self.intake.change_window(properties.duplicate_window)
 
     @property
-    def counts(self) -> Counts:
-        return Counts(scheduled=len(self.intake.scheduled))
+    def counts(self) -> MessageCounts:
+        return MessageCounts(scheduled=len(self.intake.scheduled))
 
 
 def shortest(*lifetimes: timedelta | None) -> timedelta | None:

@@ -15,7 +15,7 @@ from uuid import uuid4
 from local.amqp_broker.model.entities import (
     DEAD_LETTER_SUFFIX,
     TRANSFER_DEAD_LETTER_SUFFIX,
-    Counts,
+    MessageCounts,
     Queue,
     Topic,
     shortest,
@@ -114,7 +114,7 @@ class Namespace:
             entity.check(content)
         return [self._enter(entity, content, now) for content in contents]
 
-    def counts(self, path: str, now: datetime) -> Counts:
+    def counts(self, path: str, now: datetime) -> MessageCounts:
         entity = self.entity(path)
         self.advance(now)
         return entity.counts
