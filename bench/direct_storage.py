@@ -81,10 +81,10 @@ def decision_work(storage: Storage, rows: Rows) -> Work:
 
     async def work(message: QueueMessage) -> None:
         resource = json.loads(message.content)["resource_name"]
-        found = storage.table.query_entities(
+        entities = storage.table.query_entities(
             RANGE, parameters={"resource": resource, "start": STATE_START}
         )
-        assert [row async for row in found]
+        assert [row async for row in entities]
         metric = {**rows.metric, "PartitionKey": resource}
         log = {**rows.log, "PartitionKey": resource, "RowKey": LOG_PREFIX + message.id}
         await storage.table.submit_transaction(

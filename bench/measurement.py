@@ -62,6 +62,6 @@ async def growth_per_second(done: Callable[[], int], total: int) -> float:
 
 async def _reached(done: Callable[[], int], count: int) -> tuple[int, float]:
     # Polled, because the host counts without telling: both sides are watched in the same way.
-    while (found := done()) < count:  # noqa: ASYNC110
+    while (reached := done()) < count:  # noqa: ASYNC110
         await asyncio.sleep(POLL_SECONDS)
-    return found, time.perf_counter()
+    return reached, time.perf_counter()

@@ -37,8 +37,8 @@ def unknown(names: Iterable[str]) -> Sequence[str]:
 
 def measurer(name: str) -> Callable[[], Iterable[Measurement]]:
     """What measures a group. Only now is it imported: each brings other clients with it."""
-    found: Callable[[], Iterable[Measurement]] = import_module(f"bench.groups.{name}").measure
-    return found
+    measure: Callable[[], Iterable[Measurement]] = import_module(f"bench.groups.{name}").measure
+    return measure
 
 
 def main(group: str) -> None:

@@ -186,8 +186,8 @@ class Attaching:
     def _await_session(self, link: Sender, store: Store) -> None:
         wait = SessionWait(self._peer, store, lambda lock: self._open_session(link, store, lock))
         self.sources[link] = wait
-        told = addresses.link_properties(link).get(addresses.TIMEOUT_MILLISECONDS)
-        seconds = SESSION_WAIT_SECONDS if told is None else int(told) / 1000
+        milliseconds = addresses.link_properties(link).get(addresses.TIMEOUT_MILLISECONDS)
+        seconds = SESSION_WAIT_SECONDS if milliseconds is None else int(milliseconds) / 1000
         self._peer.shared.later(seconds, lambda: self._give_up(link, wait))
 
     def _give_up(self, link: Sender, wait: SessionWait) -> None:

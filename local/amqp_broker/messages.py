@@ -88,9 +88,9 @@ def delivered(message: Message) -> bytes:
             "DeadLetterReason": message.dead_letter.reason,
             "DeadLetterErrorDescription": message.dead_letter.description,
         }
-        told = {name: text for name, text in reasons.items() if text is not None}
+        given = {name: text for name, text in reasons.items() if text is not None}
         own = parsed.value(sections.APPLICATION_PROPERTIES) or {}
-        changed[sections.APPLICATION_PROPERTIES] = sections.encode({**own, **told})
+        changed[sections.APPLICATION_PROPERTIES] = sections.encode({**own, **given})
     return sections.assemble(parsed, changed)
 
 

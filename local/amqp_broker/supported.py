@@ -52,9 +52,9 @@ def not_supported(feature: str) -> NotSupported:
     return NotSupported(f"This stand-in does not support {feature}.")
 
 
-def check_supported(kind: Kind, told: Mapping[str, str]) -> None:
+def check_supported(kind: Kind, texts: Mapping[str, str]) -> None:
     """InvalidProperties names the first property that the broker would have to ignore."""
-    for name, text in told.items():
+    for name, text in texts.items():
         if name in _DONE[kind] or name in _WITHOUT_EFFECT or _is_default(kind, name, text):
             continue
         default = atom.DEFAULTS[kind].get(name)

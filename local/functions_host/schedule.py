@@ -15,13 +15,13 @@ def parse_time_span(text: str) -> timedelta:
 
     A first number of 24 or more means days, as in the host: `24:00:00` is 24 days.
     """
-    found = _TIME_SPAN.fullmatch(text.strip())
-    if found is None:
+    match = _TIME_SPAN.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} is not a time span such as 00:05:00")
-    days, first, second, third = (int(part or 0) for part in found.groups()[:4])
+    days, first, second, third = (int(part or 0) for part in match.groups()[:4])
     if days == 0 and first >= 24:
         return timedelta(days=first, hours=second, minutes=third)
-    fraction = float(found[5] or 0)
+    fraction = float(match[5] or 0)
     return timedelta(days=days, hours=first, minutes=second, seconds=third + fraction)
 
 

@@ -134,8 +134,8 @@ class Worker:
         if response.result.status != _StatusResult.Success:
             raise HostStartFailed(_import_failure(response.result.exception, self._app_dir))
         azure_functions_runtime.start_threadpool_executor()
-        found = await azure_functions_runtime.functions_metadata_request(request)
-        return found.function_metadata_results or ()
+        metadata = await azure_functions_runtime.functions_metadata_request(request)
+        return metadata.function_metadata_results or ()
 
     async def call(self, function_id: str, invocation: Invocation) -> Outcome:
         """Call a function. Its own errors come back in the answer."""

@@ -32,7 +32,7 @@ from local.azurite import Azurite
 from local.demo import profile
 from local.demo.system import APP_DIR, declare_entities
 from local.functions_host import FunctionsHost, InvocationCounts
-from local.functions_host.event_hub_checkpoints import CONTAINER
+from local.functions_host.event_hub_reading import CONTAINER
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.datasets.periods import Period
 from shared.datasets.processing import schedule_processing
