@@ -28,9 +28,7 @@ def _parse(arguments: Sequence[str] | None) -> Sequence[str]:
 
 def _run(group: str) -> int:
     """In a process of its own: no group meets the caches, the garbage or the host of another."""
-    return subprocess.run(
-        [sys.executable, "-m", "bench.group_process", group], check=False
-    ).returncode
+    return subprocess.run([sys.executable, "-m", "bench.registry", group], check=False).returncode
 
 
 if __name__ == "__main__":

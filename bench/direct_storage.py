@@ -20,8 +20,7 @@ from azure.storage.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient
 
 from bench import fleet
-from bench.filled_storage import QUEUE_NAME, state_store
-from bench.lean_transport import lean_transport
+from bench.filled_storage import QUEUE_NAME, lean_transport, state_store
 from shared.adapters.tables.scaling_log import LOG_PREFIX
 from shared.adapters.tables.scaling_rows import STATE_START
 from shared.adapters.tables.scaling_state import TABLE_NAME
@@ -83,10 +82,10 @@ def decision_work(storage: Storage, rows: Rows) -> Work:
 
     async def work(message: QueueMessage) -> None:
         resource = json.loads(message.content)["resource_name"]
-        found = storage.table.query_entities(
+        entities = storage.table.query_entities(
             RANGE, parameters={"resource": resource, "start": STATE_START}
         )
-        assert [row async for row in found]
+        assert [row async for row in entities]
         metric = {**rows.metric, "PartitionKey": resource}
         log = {**rows.log, "PartitionKey": resource, "RowKey": LOG_PREFIX + message.id}
         await storage.table.submit_transaction(

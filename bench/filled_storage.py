@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+from azure.core.pipeline.transport import AioHttpTransport
 from azure.storage.queue.aio import QueueClient
 
 from bench import fleet
-from bench.lean_transport import lean_transport
 from local.azurite import Azurite
 from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.flows import scaling_logic
@@ -68,3 +68,8 @@ async def _send_messages(connection_string: str, now: datetime) -> None:
 async def _send(queue: QueueClient, messages: Iterator[str]) -> None:
     for message in messages:  # every sender takes the next one of the same iterator
         await queue.send_message(message)
+
+
+def lean_transport() -> AioHttpTransport:
+    """One that asks no environment for a proxy: by default each request does, in a thread."""
+    return AioHttpTransport(use_env_settings=False)

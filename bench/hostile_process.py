@@ -33,7 +33,7 @@ async def main() -> None:
     idle = _peak_megabytes()
     began, began_cpu = time.perf_counter(), time.process_time()
     report = await process_batch.run([_event(1, body)], consumer)
-    found = {
+    figures = {
         "seconds": time.perf_counter() - began,
         "cpu_seconds": time.process_time() - began_cpu,
         "megabytes": _peak_megabytes() - idle,
@@ -42,7 +42,7 @@ async def main() -> None:
         "messages": report.messages,
         "said": _said(consumer),
     }
-    print(json.dumps(found))
+    print(json.dumps(figures))
 
 
 def _consumer() -> Consumer:

@@ -85,11 +85,11 @@ class Measured:
         """``lost`` is the share of events, ``values`` that of the values of those that came."""
         count = self._counts.day(index, lost=lost, traffic=traffic)
         k, kept = self._counts.k, int(count.effective_records)
-        found = self.mean[index] * self._values(kept) * (self.rng.random(kept) >= values)
+        values_kept = self.mean[index] * self._values(kept) * (self.rng.random(kept) >= values)
         return replace(
             count,
-            value=float(k * found.sum()),
-            standard_error=math.sqrt(k * (k - 1) * float((found**2).sum())),
+            value=float(k * values_kept.sum()),
+            standard_error=math.sqrt(k * (k - 1) * float((values_kept**2).sum())),
             control=count.value,
         )
 

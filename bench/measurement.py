@@ -1,10 +1,15 @@
-"""One figure beside its baseline: what the bench prints."""
+"""One figure beside its baseline: what the bench prints. And how fast a counter grows."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
+LIMIT_SECONDS = 120.0
+POLL_SECONDS = 0.005
 SIGNIFICANT_DIGITS = 4
 
 
@@ -42,3 +47,21 @@ class Measurement:
 
 def _rounded(number: float) -> float:
     return float(f"{number:.{SIGNIFICANT_DIGITS}g}")
+
+
+async def growth_per_second(done: Callable[[], int], total: int) -> float:
+    """Growth a second from the first tenth to the last of ``total``: what starts has started.
+
+    Raises TimeoutError where that takes longer than two minutes.
+    """
+    async with asyncio.timeout(LIMIT_SECONDS):
+        first, started = await _reached(done, total // 10)
+        last, ended = await _reached(done, total)
+    return (last - first) / (ended - started)
+
+
+async def _reached(done: Callable[[], int], count: int) -> tuple[int, float]:
+    # Polled, because the host counts without telling: both sides are watched in the same way.
+    while (reached := done()) < count:  # noqa: ASYNC110
+        await asyncio.sleep(POLL_SECONDS)
+    return reached, time.perf_counter()

@@ -61,7 +61,7 @@ def records(spark: SparkSession, paths: list[str], measurement: str) -> DataFram
     moment = F.col("time").cast("timestamp")
     path = F.col("_metadata.file_path")
     rate = F.col("Properties")[SAMPLE_RATE].cast("double")
-    found: dict[str, Column] = {
+    columns: dict[str, Column] = {
         "blob_date": _blob_date(path),
         "event_date": F.substring("time", 1, 10),
         "hour": F.expr("unix_micros(cast(time as timestamp)) div 3600000000"),
@@ -83,7 +83,7 @@ def records(spark: SparkSession, paths: list[str], measurement: str) -> DataFram
         "detail": F.when(F.col("bad").isNotNull(), "no JSON"),
         "text": F.col("bad"),
     }
-    return lines.select(*[found[name].alias(name) for name in COLUMNS])
+    return lines.select(*[columns[name].alias(name) for name in COLUMNS])
 
 
 def counted(rows: DataFrame) -> Counts:
@@ -92,12 +92,12 @@ def counted(rows: DataFrame) -> Counts:
 
     example = F.min(F.struct("file", "detail")).alias("example")
     number = F.count("*").alias("number")
-    found = rows.groupBy("blob_date", "event_date", "reason", "field").agg(number, example)
+    counted = rows.groupBy("blob_date", "event_date", "reason", "field").agg(number, example)
     return {
         Group(row.blob_date, row.event_date, row.reason, row.field): Count(
             row.number, row.example.file or "", row.example.detail or ""
         )
-        for row in found.collect()
+        for row in counted.collect()
     }
 
 

@@ -6,6 +6,7 @@ measurements, and its name here.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 
@@ -36,5 +37,15 @@ def unknown(names: Iterable[str]) -> Sequence[str]:
 
 def measurer(name: str) -> Callable[[], Iterable[Measurement]]:
     """What measures a group. Only now is it imported: each brings other clients with it."""
-    found: Callable[[], Iterable[Measurement]] = import_module(f"bench.groups.{name}").measure
-    return found
+    measure: Callable[[], Iterable[Measurement]] = import_module(f"bench.groups.{name}").measure
+    return measure
+
+
+def main(group: str) -> None:
+    """``python -m bench.registry GROUP``: one group, measured in this process."""
+    for measurement in measurer(group)():
+        print(measurement.line, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -60,9 +60,9 @@ def _result(done: Done) -> dict[str, Any]:
     """Figures that all engines must agree in, whatever the order that they add in."""
     sums = list(done.totals.days.values())
     entries = done.manifest.entries.values()
-    found = {name: float(f"{sum(getattr(s, name) for s in sums):.{DIGITS}g}") for name in NAMES}
+    figures = {name: float(f"{sum(getattr(s, name) for s in sums):.{DIGITS}g}") for name in NAMES}
     hours = sum(len(hours) for hours in done.totals.hours.values())
-    return {**found, "hours": hours, "quarantined": sum(e.found.quarantined for e in entries)}
+    return {**figures, "hours": hours, "quarantined": sum(e.found.quarantined for e in entries)}
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ def wandering(random: Random, minutes: float, spread: float) -> Floats:
     for minute, step in enumerate(steps):
         level = kept * level + step
         factors[minute] = level
-    found: Floats = np.exp(factors)
-    return found
+    rates: Floats = np.exp(factors)
+    return rates
 
 
 def bursts(random: Random, a_day: float, size: float, fade_minutes: float) -> Floats:

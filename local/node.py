@@ -14,9 +14,9 @@ def find_node() -> str:
     """Return the path of `node`: the virtual environment's own, else the machine's."""
     # Not resolved: the environment's `python` is a link to an interpreter elsewhere.
     beside_python = str(Path(sys.executable).parent)
-    found = shutil.which(
+    node = shutil.which(
         "node", path=os.pathsep.join([beside_python, os.environ.get("PATH", os.defpath)])
     )
-    if found is None:
+    if node is None:
         raise NodeMissing("Node.js was not found: run `make setup`")
-    return found
+    return node

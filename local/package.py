@@ -60,11 +60,11 @@ def deployed_files(root: Path) -> Iterator[Path]:
 
 
 def _below(root: Path, folder: Path, at_root: set[str], anywhere: set[str]) -> Iterator[Path]:
-    for found in (root / folder).iterdir():
-        path = folder / found.name
-        if path.as_posix() in at_root or found.name in anywhere:
+    for entry in (root / folder).iterdir():
+        path = folder / entry.name
+        if path.as_posix() in at_root or entry.name in anywhere:
             continue
-        if found.is_dir():
+        if entry.is_dir():
             yield from _below(root, path, at_root, anywhere)
         else:
             yield path

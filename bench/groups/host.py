@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from bench import direct_storage, drain_rate, fleet
+from bench import direct_storage, fleet
 from bench.direct_storage import Drain, Storage, Work
 from bench.filled_storage import decision_count, filled_storage
-from bench.measurement import Measurement
+from bench.measurement import Measurement, growth_per_second
 from bench.repeats import medians
 from local.demo.hosted_app import hosted_app
-from local.functions_host import Counts, FunctionsHost, configure_logging
+from local.functions_host import FunctionsHost, InvocationCounts, configure_logging
 from local.functions_host.host_json import read_host_json
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def measure(repeats: int = 3) -> Iterator[Measurement]:
         direct,
         "ratio ≥ 0.7",
         f"{fleet.MESSAGE_COUNT} messages of {fleet.RESOURCE_COUNT} resources; baseline: the same "
-        f"storage operations by lean clients alone (see bench/lean_transport.py), {CONCURRENCY} "
+        f"storage operations by lean clients alone (see bench/filled_storage.py), {CONCURRENCY} "
         "at once",
     )
     yield Measurement(
@@ -62,14 +62,14 @@ async def _through_host() -> float:
         settings = {**SETTINGS, "AzureWebJobsStorage": connection_string}
         host = FunctionsHost(APP_DIR, settings=settings, config=CONFIG)
         async with hosted_app(host):
-            rate = await drain_rate.per_second(partial(_invocations, host), fleet.MESSAGE_COUNT)
+            rate = await growth_per_second(partial(_invocations, host), fleet.MESSAGE_COUNT)
             assert host.counts[FUNCTION].failures == 0, "messages that failed came back"
         assert await decision_count(connection_string) == fleet.MESSAGE_COUNT
     return rate
 
 
 def _invocations(host: FunctionsHost) -> int:
-    return host.counts.get(FUNCTION, Counts()).invocations
+    return host.counts.get(FUNCTION, InvocationCounts()).invocations
 
 
 async def _direct() -> float:
@@ -92,6 +92,6 @@ async def _received_only() -> float:
 async def _drained(storage: Storage, work: Work) -> float:
     drain = Drain(storage.queue, work, BATCH_SIZE)
     running = asyncio.create_task(drain.run(CONCURRENCY))
-    rate = await drain_rate.per_second(lambda: drain.done, fleet.MESSAGE_COUNT)
+    rate = await growth_per_second(lambda: drain.done, fleet.MESSAGE_COUNT)
     await running
     return rate

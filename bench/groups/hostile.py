@@ -40,8 +40,8 @@ def measure(readings: int = READINGS) -> Iterator[Measurement]:
 def _event(body: bytes) -> dict[str, Any]:
     command = [sys.executable, "-m", "bench.hostile_process"]
     done = subprocess.run(command, cwd=ROOT, input=body, stdout=subprocess.PIPE, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
 
 
 def _of_an_event(
@@ -68,12 +68,12 @@ def _of_an_event(
 def _of_many_readings(count: int) -> Iterator[Measurement]:
     command = [sys.executable, "-m", "bench.hostile_readings", str(count)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    found = json.loads(done.stdout)
+    figures = json.loads(done.stdout)
     yield Measurement(
         "hostile.many_readings.next_decision_seconds",
-        max(found["behind"] - found["alone"], 0),
+        max(figures["behind"] - figures["alone"], 0),
         "s",
-        found["alone"],
+        figures["alone"],
         "< 2",
         f"by how much an event of {count} readings of {METRIC} of {RESOURCE}, all inside the "
         "window, delays the decision on the sample behind it; baseline: the decision alone. The "

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from azure.data.tables.aio import TableClient
 
+from bench.filled_storage import lean_transport
 from bench.ingestion_rig import (
     consumer,
     events,
@@ -27,7 +28,6 @@ from bench.ingestion_rig import (
     table_store,
     write_all,
 )
-from bench.lean_transport import lean_transport
 from bench.measurement import Measurement
 from bench.repeats import medians
 from shared.adapters.sql.engine import Sql
@@ -79,7 +79,7 @@ async def _sqlite(repeats: int, batches: int) -> list[Measurement]:
         bare = Sql(f"sqlite:///{path}", metadata)
         rate = partial(_rate, batches=batches)
         cpu = time.process_time
-        found = await medians(
+        figures = await medians(
             [
                 lambda: rate(_guarded, store),
                 lambda: rate(_alone, store),
@@ -93,7 +93,7 @@ async def _sqlite(repeats: int, batches: int) -> list[Measurement]:
             repeats=repeats,
         )
         await bare.close()
-    guarded, alone, unguarded, driver, guarded_cpu, alone_cpu, guarded_many, alone_many = found
+    guarded, alone, unguarded, driver, guarded_cpu, alone_cpu, guarded_many, alone_many = figures
     return [
         Measurement(
             "ingestion_stores.sqlite", guarded, "events/s", alone, "≥ 40,000; ratio ≥ 0.8", PLANNED
@@ -239,7 +239,7 @@ def _operations(stream: Stream, commit: Commit) -> list[tuple[str, dict[str, obj
 
 async def _costs(counts: Sequence[int]) -> list[Measurement]:
     """Of the last events before each count, in one stream of one file that grows."""
-    found: list[float] = []
+    costs: list[float] = []
     async with sqlite_store() as (store, _):
         stream, done = new_stream(), 0
         reader = consumer(store, stream)
@@ -252,13 +252,13 @@ async def _costs(counts: Sequence[int]) -> list[Measurement]:
                     await run(batch, reader)
                 done = until
                 if timed:
-                    found.append(1e6 * (time.process_time() - began) / measured)
+                    costs.append(1e6 * (time.process_time() - began) / measured)
     note = f"CPU time; baseline: the same in a store of {counts[0]:,} events"
     return [
         Measurement(
-            f"ingestion_stores.cost_at_{count}", cost, "µs/event", found[0], "ratio ≤ 1.3", note
+            f"ingestion_stores.cost_at_{count}", cost, "µs/event", costs[0], "ratio ≤ 1.3", note
         )
-        for count, cost in zip(counts[1:], found[1:], strict=True)
+        for count, cost in zip(counts[1:], costs[1:], strict=True)
     ]
 
 

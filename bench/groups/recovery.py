@@ -26,16 +26,16 @@ KINDS = {"run": 0, "host": PROCESSES}
 def measure(kills: int = 4, interval_seconds: float = 12) -> Iterator[Measurement]:
     """The median of each kind of process, beside the life of a lease, which nobody can undercut."""
     for kind, hosts in KINDS.items():
-        found = _soak(kills, interval_seconds, hosts)
-        if found["count"]:
+        recovery = _soak(kills, interval_seconds, hosts)
+        if recovery["count"]:
             yield Measurement(
                 f"recovery.{kind}",
-                found["p50"],
+                recovery["p50"],
                 "s",
                 EXPIRY_SECONDS,
                 "≤ 2 times the baseline",
-                f"from the kill to the next commit, median of {found['count']:g} partitions, at "
-                f"most {found['max']:g} s; baseline: so long lives a lease that was just renewed",
+                f"from the kill to the next commit, median of {recovery['count']:g} partitions, at "
+                f"most {recovery['max']:g} s; baseline: so long lives a lease just renewed",
             )
 
 
@@ -50,5 +50,5 @@ def _soak(kills: int, interval_seconds: float, hosts: int) -> dict[str, float]:
     words = [str(word) for option in options.items() for word in option]
     command = [sys.executable, "-m", "bench.soak", *words]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    found: dict[str, float] = json.loads(done.stdout)["recovery_seconds"]
-    return found
+    recovery: dict[str, float] = json.loads(done.stdout)["recovery_seconds"]
+    return recovery

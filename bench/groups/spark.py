@@ -68,13 +68,13 @@ def measure(
 
 def _runs(engines: Sequence[str], data: Path, repeats: int, turns: int) -> dict[str, Run]:
     """Medians; the engines take turns, so that all meet the same other load."""
-    found: dict[str, list[Run]] = {engine: [] for engine in engines}
+    runs_of: dict[str, list[Run]] = {engine: [] for engine in engines}
     for _ in range(repeats):
         for engine in engines:
-            found[engine].append(_run(engine, data, turns))
-    results = {engine: runs[0].result for engine, runs in found.items()}
+            runs_of[engine].append(_run(engine, data, turns))
+    results = {engine: runs[0].result for engine, runs in runs_of.items()}
     assert all(result == results["duckdb"] for result in results.values()), results
-    return {engine: _median(runs) for engine, runs in found.items()}
+    return {engine: _median(runs) for engine, runs in runs_of.items()}
 
 
 def _median(runs: Sequence[Run]) -> Run:
@@ -146,10 +146,10 @@ def _run(engine: str, data: Path, turns: int) -> Run:
             printed, peak_mb = run_watched([*command, str(turns)])
         except subprocess.CalledProcessError as error:
             raise RuntimeError(f"{engine}: {error.stderr[-2_000:]}") from error
-    found = json.loads(printed.splitlines()[-1])
+    figures = json.loads(printed.splitlines()[-1])
     return Run(
-        found["cold"], found["warm"], found["cold_cpu"], found["warm_cpu"], peak_mb,
-        found["result"],
+        figures["cold"], figures["warm"], figures["cold_cpu"], figures["warm_cpu"], peak_mb,
+        figures["result"],
     )  # fmt: skip
 
 

@@ -157,8 +157,8 @@ def _all_disabled_but(*names: str) -> dict[str, str]:
     """App settings: nothing else of the app may take the messages that are counted."""
     import function_app  # noqa: PLC0415  checks the settings, which stand only now
 
-    found = [each.get_function_name() for each in function_app.functions.get_functions()]
-    return {f"AzureWebJobs.{each}.Disabled": "true" for each in found if each not in names}
+    functions = [each.get_function_name() for each in function_app.functions.get_functions()]
+    return {f"AzureWebJobs.{each}.Disabled": "true" for each in functions if each not in names}
 
 
 async def _collector(stack: contextlib.AsyncExitStack, connection_string: str) -> Collector:

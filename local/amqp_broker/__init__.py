@@ -21,15 +21,12 @@ in `asyncio.to_thread`, or start the stand-in with `in_thread`, which gives it a
 
 `administration.service_bus` adds administration over HTTP, on the same entities and the same port.
 
-What it leaves out: rules on subscriptions (every one gets every message), transactions, listing
-of sessions, quotas of size and number, entities that are disabled, forwarding of dead letters,
-properties changed while abandoning or deferring, TLS and web sockets. Every token is good.
+How it differs from Azure: local/FIDELITY.md.
 
 `model` is the broker without a wire; everything else here is the wire. Never deployed.
 """
 
-from local.amqp_broker.clock import VirtualClock
-from local.amqp_broker.server import AmqpStandIn
-from local.amqp_broker.threads import in_thread
+from local.amqp_broker.server import AmqpStandIn, in_thread
+from local.clock import VirtualClock
 
 __all__ = ["AmqpStandIn", "VirtualClock", "in_thread"]

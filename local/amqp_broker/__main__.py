@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from local.amqp_broker.administration import service_bus
-from local.amqp_broker.clock import utc_now
+from local.clock import utc_now
 from local.demo.processing_queues import declare_processing_queues
 
 PORT = 5672

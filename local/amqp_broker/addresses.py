@@ -65,8 +65,8 @@ def filters(terminus: Terminus) -> dict[str, Any]:
     data.rewind()
     if not data.next():
         return {}
-    found = text_keys(data.get_object())
-    return {name: getattr(value, "value", value) for name, value in found.items()}
+    values = text_keys(data.get_object())
+    return {name: getattr(value, "value", value) for name, value in values.items()}
 
 
 def position(selector: object) -> Position:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from local.amqp_broker import descriptions
 from local.amqp_broker.broker import Broker
-from local.amqp_broker.clock import Clock, utc_now
 from local.amqp_broker.model.entities import Queue
 from local.amqp_broker.model.errors import BrokerError, EntityNotFound
 from local.amqp_broker.model.namespace import Entity as BrokerEntity
@@ -24,6 +23,7 @@ from local.azure_apis.entities import (
     topic_of,
 )
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
+from local.clock import Clock, utc_now
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from local.amqp_broker.model.store import Store
 from local.amqp_broker.peer import Peer, condition, condition_for, refuse_link
 from local.amqp_broker.requests import Handler, RequestTarget, accept_token
 from local.amqp_broker.sources import PartitionSource, QueueSource, ReplySource, SessionWait, Source
+from local.amqp_broker.supported import not_supported
 from local.amqp_broker.targets import CREDIT, Target, into_entity, into_hub
 
 SESSION_WAIT_SECONDS = 65.0
@@ -150,6 +151,8 @@ class Attaching:
 
     def _open_queue(self, link: Sender, path: str) -> None:
         store = self._peer.shared.broker.namespace.store(path)
+        if link.remote_snd_settle_mode == Link.SND_SETTLED:
+            raise not_supported("the receive mode 'receive and delete'")
         asked = addresses.filters(link.remote_source)
         if addresses.SESSION_FILTER not in asked:
             store.check_receivable(None)
@@ -183,8 +186,8 @@ class Attaching:
     def _await_session(self, link: Sender, store: Store) -> None:
         wait = SessionWait(self._peer, store, lambda lock: self._open_session(link, store, lock))
         self.sources[link] = wait
-        told = addresses.link_properties(link).get(addresses.TIMEOUT_MILLISECONDS)
-        seconds = SESSION_WAIT_SECONDS if told is None else int(told) / 1000
+        milliseconds = addresses.link_properties(link).get(addresses.TIMEOUT_MILLISECONDS)
+        seconds = SESSION_WAIT_SECONDS if milliseconds is None else int(milliseconds) / 1000
         self._peer.shared.later(seconds, lambda: self._give_up(link, wait))
 
     def _give_up(self, link: Sender, wait: SessionWait) -> None:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from local.amqp_broker.clock import Clock, utc_now
 from local.amqp_broker.model.errors import EntityExists, EntityNotFound
 from local.amqp_broker.model.hub import EventContent, Hub
 from local.amqp_broker.model.namespace import Namespace
 from local.amqp_broker.model.properties import HubProperties
+from local.clock import Clock, utc_now
 
 
 class Broker:

@@ -19,30 +19,30 @@ from local.azure_apis.entities import Kind
 
 def queue_properties(kind: Kind, description: str) -> QueueProperties:
     """Of a queue or a subscription. InvalidProperties for what cannot be."""
-    told = _properties(kind, description)
+    texts = _properties(kind, description)
     return QueueProperties(
-        lock_duration=duration(told["LockDuration"]),
-        max_delivery_count=_number(told["MaxDeliveryCount"]),
-        requires_session=_flag(told, "RequiresSession"),
-        duplicate_window=_duplicate_window(told),
-        forward_to=_path(told.get("ForwardTo")),
-        time_to_live=_lifetime(told),
-        dead_letters_expired=_flag(told, "DeadLetteringOnMessageExpiration"),
-        max_message_bytes=_message_bytes(told),
+        lock_duration=duration(texts["LockDuration"]),
+        max_delivery_count=_number(texts["MaxDeliveryCount"]),
+        requires_session=_flag(texts, "RequiresSession"),
+        duplicate_window=_duplicate_window(texts),
+        forward_to=_path(texts.get("ForwardTo")),
+        time_to_live=_lifetime(texts),
+        dead_letters_expired=_flag(texts, "DeadLetteringOnMessageExpiration"),
+        max_message_bytes=_message_bytes(texts),
     )
 
 
 def topic_properties(description: str) -> TopicProperties:
-    told = _properties(Kind.TOPIC, description)
+    texts = _properties(Kind.TOPIC, description)
     return TopicProperties(
-        duplicate_window=_duplicate_window(told),
-        time_to_live=_lifetime(told),
-        max_message_bytes=_message_bytes(told),
+        duplicate_window=_duplicate_window(texts),
+        time_to_live=_lifetime(texts),
+        max_message_bytes=_message_bytes(texts),
     )
 
 
 def describe_queue(kind: Kind, properties: QueueProperties) -> str:
-    told = {
+    texts = {
         "LockDuration": written(properties.lock_duration),
         "RequiresSession": _written_flag(properties.requires_session),
         "DefaultMessageTimeToLive": _written_lifetime(properties.time_to_live),
@@ -50,25 +50,25 @@ def describe_queue(kind: Kind, properties: QueueProperties) -> str:
         "MaxDeliveryCount": str(properties.max_delivery_count),
     }
     if properties.forward_to is not None:
-        told["ForwardTo"] = properties.forward_to
+        texts["ForwardTo"] = properties.forward_to
     if kind is Kind.QUEUE:
-        told |= _written_window(properties.duplicate_window)
-        told |= _written_size(properties.max_message_bytes)
-    return atom.new_description(kind, told)
+        texts |= _written_window(properties.duplicate_window)
+        texts |= _written_size(properties.max_message_bytes)
+    return atom.new_description(kind, texts)
 
 
 def describe_topic(properties: TopicProperties) -> str:
     lifetime = {"DefaultMessageTimeToLive": _written_lifetime(properties.time_to_live)}
-    told = lifetime | _written_window(properties.duplicate_window)
-    told |= _written_size(properties.max_message_bytes)
-    return atom.new_description(Kind.TOPIC, told)
+    texts = lifetime | _written_window(properties.duplicate_window)
+    texts |= _written_size(properties.max_message_bytes)
+    return atom.new_description(Kind.TOPIC, texts)
 
 
 def _properties(kind: Kind, description: str) -> Mapping[str, str]:
     element = ET.fromstring(description)  # noqa: S314  # nosec B314
-    told = {child.tag.rpartition("}")[2]: _text(child) for child in element}
-    check_supported(kind, told)
-    return {**atom.DEFAULTS[kind], **{name: text for name, text in told.items() if text}}
+    texts = {child.tag.rpartition("}")[2]: _text(child) for child in element}
+    check_supported(kind, texts)
+    return {**atom.DEFAULTS[kind], **{name: text for name, text in texts.items() if text}}
 
 
 def _text(element: ET.Element) -> str:
@@ -77,8 +77,8 @@ def _text(element: ET.Element) -> str:
     )
 
 
-def _flag(told: Mapping[str, str], name: str) -> bool:
-    return told.get(name, "false").lower() == "true"
+def _flag(texts: Mapping[str, str], name: str) -> bool:
+    return texts.get(name, "false").lower() == "true"
 
 
 def _number(text: str) -> int:
@@ -88,19 +88,19 @@ def _number(text: str) -> int:
         raise InvalidProperties(f"'{text}' is no whole number") from None
 
 
-def _duplicate_window(told: Mapping[str, str]) -> timedelta | None:
-    if not _flag(told, "RequiresDuplicateDetection"):
+def _duplicate_window(texts: Mapping[str, str]) -> timedelta | None:
+    if not _flag(texts, "RequiresDuplicateDetection"):
         return None
-    return duration(told["DuplicateDetectionHistoryTimeWindow"])
+    return duration(texts["DuplicateDetectionHistoryTimeWindow"])
 
 
-def _message_bytes(told: Mapping[str, str]) -> int:
-    kilobytes = told.get("MaxMessageSizeInKilobytes")
+def _message_bytes(texts: Mapping[str, str]) -> int:
+    kilobytes = texts.get("MaxMessageSizeInKilobytes")
     return _number(kilobytes) * 1024 if kilobytes else STANDARD_MESSAGE_BYTES_MAX
 
 
-def _lifetime(told: Mapping[str, str]) -> timedelta | None:
-    lifetime = duration(told["DefaultMessageTimeToLive"])
+def _lifetime(texts: Mapping[str, str]) -> timedelta | None:
+    lifetime = duration(texts["DefaultMessageTimeToLive"])
     return None if lifetime >= FOREVER else lifetime
 
 

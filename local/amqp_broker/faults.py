@@ -29,7 +29,7 @@ class FaultKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class TransferFault:
     """`entity` limits it to transfers to one path; None strikes all."""
 
     kind: FaultKind
@@ -42,37 +42,37 @@ class Fault:
         return self.entity is None or self.entity.lower() == entity.lower()
 
 
-def drop_before_accept(entity: str | None = None) -> Fault:
-    return Fault(FaultKind.DROP_BEFORE_ACCEPT, entity=entity)
+def drop_before_accept(entity: str | None = None) -> TransferFault:
+    return TransferFault(FaultKind.DROP_BEFORE_ACCEPT, entity=entity)
 
 
-def drop_after_accept(entity: str | None = None) -> Fault:
-    return Fault(FaultKind.DROP_AFTER_ACCEPT, entity=entity)
+def drop_after_accept(entity: str | None = None) -> TransferFault:
+    return TransferFault(FaultKind.DROP_AFTER_ACCEPT, entity=entity)
 
 
-def throttle(entity: str | None = None) -> Fault:
+def throttle(entity: str | None = None) -> TransferFault:
     """Server busy, as a namespace answers that has used up its credits."""
     text = "The request was terminated because the entity is being throttled."
-    return Fault(FaultKind.REFUSE, SERVER_BUSY, text, entity=entity)
+    return TransferFault(FaultKind.REFUSE, SERVER_BUSY, text, entity=entity)
 
 
-def size_exceeded(entity: str | None = None) -> Fault:
+def size_exceeded(entity: str | None = None) -> TransferFault:
     """Too large, although the link's own limit said otherwise."""
     text = "The received message exceeds the limit on the link."
-    return Fault(FaultKind.REFUSE, SIZE_EXCEEDED, text, entity=entity)
+    return TransferFault(FaultKind.REFUSE, SIZE_EXCEEDED, text, entity=entity)
 
 
-def detach(entity: str | None = None) -> Fault:
-    return Fault(FaultKind.DETACH, entity=entity)
+def detach(entity: str | None = None) -> TransferFault:
+    return TransferFault(FaultKind.DETACH, entity=entity)
 
 
-def delay(seconds: float, entity: str | None = None) -> Fault:
-    return Fault(FaultKind.DELAY, delay_seconds=seconds, entity=entity)
+def delay(seconds: float, entity: str | None = None) -> TransferFault:
+    return TransferFault(FaultKind.DELAY, delay_seconds=seconds, entity=entity)
 
 
 @dataclass(slots=True)
-class _Armed:
-    fault: Fault
+class _ArmedFault:
+    fault: TransferFault
     skip: int
     times: int
 
@@ -81,18 +81,18 @@ class FaultSwitches:
     """Faults that wait for transfers. Each transfer meets at most one, the first armed."""
 
     def __init__(self) -> None:
-        self._armed: list[_Armed] = []
+        self._armed: list[_ArmedFault] = []
 
-    def arm(self, fault: Fault, *, times: int = 1, skip: int = 0) -> None:
+    def arm(self, fault: TransferFault, *, times: int = 1, skip: int = 0) -> None:
         """Strike `times` transfers, after `skip` of them have passed."""
         if times < 1 or skip < 0:
             raise ValueError("times: at least 1; skip: at least 0")
-        self._armed.append(_Armed(fault, skip, times))
+        self._armed.append(_ArmedFault(fault, skip, times))
 
     def disarm(self) -> None:
         self._armed.clear()
 
-    def next_for(self, entity: str) -> Fault | None:
+    def next_for(self, entity: str) -> TransferFault | None:
         for armed in [each for each in self._armed if each.fault.strikes(entity)]:
             if armed.skip > 0:
                 armed.skip -= 1

@@ -12,7 +12,8 @@ from proton import Data, symbol
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.messages import array, to_timestamp
 from local.amqp_broker.model.hub import Hub
-from local.amqp_broker.requests import Answer, Handler, Request
+from local.amqp_broker.requests import Handler, ManagementAnswer, ManagementRequest
+from local.amqp_broker.supported import not_supported
 
 HUB_TYPE = "com.microsoft:eventhub"
 PARTITION_TYPE = "com.microsoft:partition"
@@ -21,7 +22,7 @@ PARTITION_TYPE = "com.microsoft:partition"
 def handler(broker: Broker) -> Handler:
     """Answers READ requests about hubs and partitions."""
 
-    def answer(request: Request) -> Answer:
+    def answer(request: ManagementRequest) -> ManagementAnswer:
         hub = broker.hub(str(request.properties["name"]))
         kind = str(request.properties.get("type"))
         if kind == HUB_TYPE:
@@ -29,7 +30,7 @@ def handler(broker: Broker) -> Handler:
         if kind == PARTITION_TYPE:
             partition_id = str(request.properties["partition"])
             return _answer(_partition(hub, partition_id, broker.now()))
-        return Answer(501, None, f"'{kind}' is not implemented here")
+        raise not_supported(f"the type '{kind}'")
 
     return answer
 
@@ -60,5 +61,5 @@ def _partition(hub: Hub, partition_id: str, now: datetime) -> dict[str, Any]:
     }
 
 
-def _answer(body: dict[str, Any]) -> Answer:
-    return Answer(body={symbol(name): value for name, value in body.items()})
+def _answer(body: dict[str, Any]) -> ManagementAnswer:
+    return ManagementAnswer(body={symbol(name): value for name, value in body.items()})

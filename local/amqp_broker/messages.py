@@ -24,7 +24,6 @@ LOCKED_UNTIL = "x-opt-locked-until"
 SCHEDULED_FOR = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY = "x-opt-partition-key"
 DEAD_LETTER_SOURCE = "x-opt-deadletter-source"
-MESSAGE_STATE = "x-opt-message-state"
 OFFSET = "x-opt-offset"
 
 MESSAGE_ID_FIELD, GROUP_ID_FIELD = 0, 10
@@ -68,7 +67,7 @@ def event_contents(encoded: bytes, message_format: int) -> list[EventContent]:
     return events
 
 
-def delivered(message: Message, *, peeked: bool = False) -> bytes:
+def delivered(message: Message) -> bytes:
     """A message as a receiver gets it."""
     parsed = sections.parse(message.content.payload)
     known: dict[str, Any] = {
@@ -76,10 +75,8 @@ def delivered(message: Message, *, peeked: bool = False) -> bytes:
         ENQUEUED_SEQUENCE_NUMBER: message.enqueued_sequence_number,
         ENQUEUED_TIME: to_timestamp(message.enqueued_at),
     }
-    if message.locked_until is not None and not peeked:
+    if message.locked_until is not None:
         known[LOCKED_UNTIL] = to_timestamp(message.locked_until)
-    if peeked:
-        known[MESSAGE_STATE] = message.state.value
     if message.dead_letter is not None:
         known[DEAD_LETTER_SOURCE] = message.dead_letter.source
     changed = {
@@ -91,9 +88,9 @@ def delivered(message: Message, *, peeked: bool = False) -> bytes:
             "DeadLetterReason": message.dead_letter.reason,
             "DeadLetterErrorDescription": message.dead_letter.description,
         }
-        told = {name: text for name, text in reasons.items() if text is not None}
+        given = {name: text for name, text in reasons.items() if text is not None}
         own = parsed.value(sections.APPLICATION_PROPERTIES) or {}
-        changed[sections.APPLICATION_PROPERTIES] = sections.encode({**own, **told})
+        changed[sections.APPLICATION_PROPERTIES] = sections.encode({**own, **given})
     return sections.assemble(parsed, changed)
 
 

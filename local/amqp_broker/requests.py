@@ -10,15 +10,14 @@ from typing import Any
 
 from proton import Delivery, Message, ProtonException, int32
 
-from local.amqp_broker.conditions import condition_of, status_of
 from local.amqp_broker.messages import text_keys
 from local.amqp_broker.model.errors import BrokerError, InvalidArgument
-from local.amqp_broker.peer import Peer, condition
+from local.amqp_broker.peer import Peer, condition, condition_of, status_of
 from local.amqp_broker.sources import ReplySource
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ManagementRequest:
     """`properties` and `body` have plain strings as keys; `body` is empty when it is no map."""
 
     properties: dict[str, Any]
@@ -30,7 +29,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ManagementAnswer:
     """Status as in HTTP."""
 
     status: int = 200
@@ -39,12 +38,12 @@ class Answer:
     condition: str | None = None
 
 
-Handler = Callable[[Request], Answer]
+Handler = Callable[[ManagementRequest], ManagementAnswer]
 
 
-def accept_token(_request: Request) -> Answer:
+def accept_token(_request: ManagementRequest) -> ManagementAnswer:
     """`put-token`: this stand-in lets everybody in."""
-    return Answer(202, None, "Accepted")
+    return ManagementAnswer(202, None, "Accepted")
 
 
 class RequestTarget:
@@ -73,18 +72,18 @@ class RequestTarget:
             reply_link.send(_reply(message, self._answer(message)))
         self._peer.shared.changed()
 
-    def _answer(self, message: Message) -> Answer:
-        request = Request(text_keys(message.properties), text_keys(message.body))
+    def _answer(self, message: Message) -> ManagementAnswer:
+        request = ManagementRequest(text_keys(message.properties), text_keys(message.body))
         try:
             return self._handler(request)
         except BrokerError as error:
-            return Answer(status_of(error), None, str(error), condition_of(error))
+            return ManagementAnswer(status_of(error), None, str(error), condition_of(error))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             refused = InvalidArgument(f"{request.operation}: {type(error).__name__}: {error}")
-            return Answer(status_of(refused), None, str(refused), condition_of(refused))
+            return ManagementAnswer(status_of(refused), None, str(refused), condition_of(refused))
 
 
-def _reply(request: Message, answer: Answer) -> Message:
+def _reply(request: Message, answer: ManagementAnswer) -> Message:
     """The status stands under both names that are in use, with and without a hyphen."""
     properties: dict[str, Any] = {
         "status-code": int32(answer.status),

@@ -1,23 +1,54 @@
-"""The stand-in itself: a server on 127.0.0.1 that ties connections to a broker."""
+"""The stand-in itself: a server on 127.0.0.1 that ties connections to a broker.
+
+A namespace has one name, and a connection string says no more than that name, so one port takes
+messages over AMQP and administration over HTTP.
+"""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Self
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Self, cast
 
 from local.amqp_broker.broker import Broker
-from local.amqp_broker.clock import Clock, VirtualClock, utc_now
 from local.amqp_broker.connection import AmqpConnection
 from local.amqp_broker.faults import FaultSwitches
-from local.amqp_broker.greeting import Greeting, MakeProtocol
+from local.amqp_broker.frames import PROTOCOL_HEADER
 from local.amqp_broker.model.errors import BrokerError
 from local.amqp_broker.model.hub import Reader
 from local.amqp_broker.model.namespace import Namespace
 from local.amqp_broker.peer import Shared
+from local.clock import Clock, VirtualClock, utc_now
 
 HOST = "127.0.0.1"
+STOP_SECONDS = 10.0
 TICK_SECONDS = 0.02
 """How often locks, schedules and lifetimes are looked after when the clock is the machine's."""
+MakeProtocol = Callable[[], asyncio.BaseProtocol]
+
+
+class ProtocolSwitch(asyncio.Protocol):
+    """Waits for the first bytes and hands the connection over, those bytes first."""
+
+    def __init__(self, amqp: MakeProtocol, others: MakeProtocol) -> None:
+        self._amqp = amqp
+        self._others = others
+        self._network: asyncio.Transport | None = None
+        self._first = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._network = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._first += data
+        if self._network is None or len(self._first) < len(PROTOCOL_HEADER):
+            return
+        make = self._amqp if self._first.startswith(PROTOCOL_HEADER) else self._others
+        protocol = cast(asyncio.Protocol, make())
+        self._network.set_protocol(protocol)
+        protocol.connection_made(self._network)
+        protocol.data_received(self._first)
 
 
 class AmqpStandIn:
@@ -71,7 +102,7 @@ class AmqpStandIn:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(self._greet, HOST, self.port)
+        self._server = await self._loop.create_server(self._new_protocol, HOST, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         self._ticker = asyncio.create_task(self._tick())
         if isinstance(self.broker.clock, VirtualClock):
@@ -89,10 +120,10 @@ class AmqpStandIn:
             self._server.close()
             await self._server.wait_closed()
 
-    def _greet(self) -> asyncio.Protocol:
+    def _new_protocol(self) -> asyncio.Protocol:
         if self._others is None:
             return self._new_connection()
-        return Greeting(self._new_connection, self._others)
+        return ProtocolSwitch(self._new_connection, self._others)
 
     def _new_connection(self) -> AmqpConnection:
         shared = Shared(self.broker, self.faults, self._changed, self._later)
@@ -134,3 +165,37 @@ class AmqpStandIn:
             for connection in list(self._connections):
                 connection.tick(seconds)
             self._pump()
+
+
+@contextmanager
+def in_thread(stand_in: AmqpStandIn) -> Iterator[AmqpStandIn]:
+    """Run it in another thread until the end of the `with`.
+
+    Entities may be declared and faults armed from here, as long as no client is in the middle
+    of something; a `VirtualClock` may be moved at any time.
+    """
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    thread = threading.Thread(
+        target=lambda: asyncio.run(_serve(stand_in, started)), name="amqp-stand-in", daemon=True
+    )
+    thread.start()
+    loop, stop = started.result(STOP_SECONDS)
+    try:
+        yield stand_in
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(STOP_SECONDS)
+
+
+async def _serve(
+    stand_in: AmqpStandIn, started: "Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]"
+) -> None:
+    stop = asyncio.Event()
+    try:
+        async with stand_in:
+            started.set_result((asyncio.get_running_loop(), stop))
+            await stop.wait()
+    except Exception as error:
+        if started.done():
+            raise
+        started.set_exception(error)

@@ -7,7 +7,7 @@ The delivery tag is the lock token, a GUID in the byte order that .NET gives it.
 from collections.abc import Callable
 from uuid import UUID, uuid4
 
-from proton import Delivery, Link, Message, Sender
+from proton import Delivery, Message, Sender
 
 from local.amqp_broker.messages import delivered, delivered_event, text_keys
 from local.amqp_broker.model.errors import BrokerError
@@ -15,6 +15,7 @@ from local.amqp_broker.model.hub import Partition, Reader
 from local.amqp_broker.model.sessions import SessionLock
 from local.amqp_broker.model.store import Store
 from local.amqp_broker.peer import Peer, close_link, condition_for
+from local.amqp_broker.supported import not_supported
 
 
 class QueueSource:
@@ -27,7 +28,6 @@ class QueueSource:
         self._link = link
         self._store = store
         self._session = session
-        self._deletes = link.remote_snd_settle_mode == Link.SND_SETTLED
         self._tokens: dict[Delivery, UUID] = {}
         self._is_detached = False
 
@@ -35,19 +35,15 @@ class QueueSource:
         if self._is_detached:
             return
         broker = self._peer.shared.broker
-        receive = self._store.receive_and_delete if self._deletes else self._store.receive
         try:
             broker.namespace.check_present(self._store)
             while self._link.credit > 0:
-                message = receive(broker.now(), self._session)
-                if message is None:
+                message = self._store.receive(broker.now(), self._session)
+                if message is None or message.lock is None:
                     return
-                token = uuid4() if message.lock is None else message.lock.token
+                token = message.lock.token
                 delivery = _send(self._link, token.bytes_le, delivered(message))
-                if self._deletes:
-                    delivery.settle()
-                else:
-                    self._tokens[delivery] = token
+                self._tokens[delivery] = token
         except BrokerError as error:  # the entity was deleted, or the session lost
             self._is_detached = True
             close_link(self._link, condition_for(error))
@@ -80,7 +76,7 @@ class QueueSource:
             case Delivery.REJECTED:
                 self._store.dead_letter(token, now, *_reasons(delivery))
             case Delivery.MODIFIED if delivery.remote.undeliverable:
-                self._store.defer(token, now)
+                raise not_supported("deferring a message")
             case Delivery.MODIFIED if delivery.remote.failed:
                 self._store.abandon(token, now)
             case _:

@@ -1,12 +1,12 @@
-"""Which properties of an entity this broker acts on, and which it refuses to be told. Pure.
+"""What of Service Bus this broker does, and what it refuses by name. Pure.
 
-A property that is accepted and ignored would let a test pass that fails in Azure.
+What is accepted and ignored would let a test pass that fails in Azure.
 """
 
 from collections.abc import Mapping
 
 from local.amqp_broker.durations import FOREVER, duration
-from local.amqp_broker.model.errors import InvalidProperties
+from local.amqp_broker.model.errors import InvalidProperties, NotSupported
 from local.azure_apis import atom
 from local.azure_apis.entities import Kind
 
@@ -47,9 +47,14 @@ _WITHOUT_EFFECT = {
 }
 
 
-def check_supported(kind: Kind, told: Mapping[str, str]) -> None:
+def not_supported(feature: str) -> NotSupported:
+    """The refusal of something that a client may ask for and Azure has."""
+    return NotSupported(f"This stand-in does not support {feature}.")
+
+
+def check_supported(kind: Kind, texts: Mapping[str, str]) -> None:
     """InvalidProperties names the first property that the broker would have to ignore."""
-    for name, text in told.items():
+    for name, text in texts.items():
         if name in _DONE[kind] or name in _WITHOUT_EFFECT or _is_default(kind, name, text):
             continue
         default = atom.DEFAULTS[kind].get(name)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from proton import Delivery, Receiver
 
 from local.amqp_broker.broker import Broker
-from local.amqp_broker.faults import SIZE_EXCEEDED, Fault, FaultKind
+from local.amqp_broker.faults import SIZE_EXCEEDED, FaultKind, TransferFault
 from local.amqp_broker.messages import content_of, event_contents, unpack
 from local.amqp_broker.model.errors import BrokerError
 from local.amqp_broker.model.hub import Hub
@@ -68,7 +68,9 @@ class Target:
         self._peer.shared.changed()
         return None
 
-    def _fail(self, fault: Fault, delivery: Delivery, encoded: bytes, message_format: int) -> None:
+    def _fail(
+        self, fault: TransferFault, delivery: Delivery, encoded: bytes, message_format: int
+    ) -> None:
         match fault.kind:
             case FaultKind.DROP_BEFORE_ACCEPT:
                 self._peer.drop()

@@ -15,8 +15,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from local.azure_apis import arm_errors
-from local.azure_apis.loopback_server import Clock, LoopbackServer, Reply, Request, utc_now
+from local.azure_apis.loopback_server import LoopbackServer, Reply, Request
 from local.azure_apis.plans import Plan, PlanId
+from local.clock import Clock, utc_now
 
 FINISHED_KEPT_MAX = 1_000
 PUTS_KEPT_MAX = 10_000
@@ -179,32 +180,35 @@ class ArmStandIn(LoopbackServer):
         """Refuse, or start the operation. A plan that is not there is created, as in Azure."""
         try:
             body = json.loads(request.body)
-            wanted = self._plans.get(plan.key, Plan(plan)).put(body)
+            requested = self._plans.get(plan.key, Plan(plan)).put(body)
         except (ValueError, AttributeError, TypeError):
             return arm_errors.bad_request("The request content was invalid.")
-        if refusal := self._refusal(request, wanted):
+        if refusal := self._refusal(request, requested):
             return refusal
-        operation = self._start(request, wanted)
-        self._on_capacity_ordered(wanted.id, wanted.capacity)
+        operation = self._start(request, requested)
+        self._on_capacity_ordered(requested.id, requested.capacity)
         return self._accepted(request, operation)
 
-    def _refusal(self, request: Request, wanted: Plan) -> Reply | None:
-        running = self._running.get(wanted.id.key)
+    def _refusal(self, request: Request, requested: Plan) -> Reply | None:
+        running = self._running.get(requested.id.key)
         if running is not None:
             return arm_errors.another_operation(running.id, running.created)
         if self._random.random() < self.conflict_probability:
             return arm_errors.another_operation("someone-else", request.time)
         # bool is an int to Python; it is no capacity
-        if type(wanted.capacity) is not int or not 1 <= wanted.capacity <= wanted.capacity_max:
-            return arm_errors.bad_capacity(wanted.capacity, wanted.capacity_max)
+        if (
+            type(requested.capacity) is not int
+            or not 1 <= requested.capacity <= requested.capacity_max
+        ):
+            return arm_errors.bad_capacity(requested.capacity, requested.capacity_max)
         return None
 
-    def _start(self, request: Request, wanted: Plan) -> _Operation:
+    def _start(self, request: Request, requested: Plan) -> _Operation:
         self._operation_count += 1
         done_at = request.time + timedelta(seconds=self.operation_seconds)
-        operation = _Operation(f"{self._operation_count:08d}", wanted, request.time, done_at)
-        self._plans.setdefault(wanted.id.key, replace(wanted, capacity=0))
-        self._running[wanted.id.key] = operation
+        operation = _Operation(f"{self._operation_count:08d}", requested, request.time, done_at)
+        self._plans.setdefault(requested.id.key, replace(requested, capacity=0))
+        self._running[requested.id.key] = operation
         return operation
 
     def _settle(self, now: datetime) -> None:

@@ -8,7 +8,7 @@ delays and faults.
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -16,14 +16,10 @@ from typing import Self
 
 from aiohttp import web
 
+from local.clock import Clock, utc_now
+
 HOST = "127.0.0.1"
 REQUESTS_KEPT_MAX = 10_000
-
-Clock = Callable[[], datetime]
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)

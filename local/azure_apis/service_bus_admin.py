@@ -20,13 +20,12 @@ from local.azure_apis.entities import (
 )
 from local.azure_apis.loopback_server import (
     HOST,
-    Clock,
     Fault,
     LoopbackServer,
     Reply,
     Request,
-    utc_now,
 )
+from local.clock import Clock, utc_now
 
 PAGE_SIZE = 100
 _RULES = re.compile(r".+/subscriptions/[^/]+/rules(/.*)?", re.IGNORECASE)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
 
-from local.azure_apis.loopback_server import HOST, Clock, LoopbackServer, Reply, Request, utc_now
+from local.azure_apis.loopback_server import HOST, LoopbackServer, Reply, Request
+from local.clock import Clock, utc_now
 
 Flavour = Literal["livy", "old livy", "synapse", "fabric"]
 """An old Livy takes a second batch of a name."""
@@ -66,14 +67,14 @@ class BatchStandIn(LoopbackServer):
         return Reply(401, '{"msg": "credentials are missing"}')
 
     def handle(self, request: Request) -> Reply:
-        found = PATHS[self.flavour].fullmatch(request.path)
-        if not found:
+        match = PATHS[self.flavour].fullmatch(request.path)
+        if not match:
             return Reply(404, '{"msg": "no such path"}')
-        if found[1] is None:
+        if match[1] is None:
             return self._create(request) if request.method == "POST" else self._list(request)
-        batch = self.batches.get(found[1])
+        batch = self.batches.get(match[1])
         if batch is None:
-            return Reply(404, json.dumps({"msg": f"Session '{found[1]}' not found."}))
+            return Reply(404, json.dumps({"msg": f"Session '{match[1]}' not found."}))
         if request.method == "DELETE":
             return self._delete(batch)
         return Reply(200, json.dumps(self._shown(batch)))

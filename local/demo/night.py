@@ -97,13 +97,13 @@ class Night:
 
     async def _history(self, submitter: LocalSubmitter, today: date) -> None:
         self.state = "writing telemetry"
-        found = list(night_telemetry.files(today, self.days))
-        before = [file for file in found if file.day < today - DAY]
+        files = list(night_telemetry.files(today, self.days))
+        before = [file for file in files if file.day < today - DAY]
         await self._upload(before)
         if before:
             self.state = "computing history"
             await self._compute(submitter, before[0].day, before[-1].day)
-        await self._upload(found[len(before) :])
+        await self._upload(files[len(before) :])
 
     async def _compute(self, submitter: LocalSubmitter, first: date, last: date) -> None:
         places = (self.settings["TrendsInput"], self.settings["TrendsOutput"])
@@ -200,5 +200,5 @@ def _pages(output: Path) -> list[str]:
 def _trends(log: Path, day: date) -> list[dict[str, Any]]:
     """What the job printed of that date; warnings stand between."""
     lines = log.read_text(encoding="utf-8").splitlines()
-    found = [json.loads(line) for line in lines if line.startswith("{")]
-    return [{name: trend[name] for name in SHOWN} for trend in found if trend["date"] == str(day)]
+    trends = [json.loads(line) for line in lines if line.startswith("{")]
+    return [{name: trend[name] for name in SHOWN} for trend in trends if trend["date"] == str(day)]

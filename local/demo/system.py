@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,6 @@ from local.demo.night import Night, going_on
 from local.demo.night import planned as planned_night
 from local.demo.processing_queues import declare_processing_queues
 from local.demo.settings_files import RUNNING_SETTINGS, local_settings_file, running_settings_file
-from local.demo.source_failures import SourceFailures, counted_source_failures
 from local.demo.traces import Trace
 from local.demo.traffic import Traffic
 from local.demo.workload import TwinClock, Workload, default_instance_rate
@@ -35,6 +35,30 @@ from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.state import EntryKind, LogEntry
 from shared.settings.connections import StorageConnection
+
+COLLECTOR = "shared.autoscaling.flows.metric_collector"
+
+
+class SourceFailures(logging.Handler):
+    """How many there were, by the ``action`` that the collector tells."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += getattr(record, "action", "") == "source_failed"
+
+
+@contextmanager
+def counted_source_failures() -> Iterator[SourceFailures]:
+    failures, logger = SourceFailures(), logging.getLogger(COLLECTOR)
+    logger.addHandler(failures)
+    try:
+        yield failures
+    finally:
+        logger.removeHandler(failures)
+
 
 APP_DIR = Path(__file__).parents[2]
 CONFLICT_PROBABILITY = 0.1

@@ -135,9 +135,9 @@ class _Header:
 
 
 def _header(path: Path, row: _Row | None) -> _Header:
-    wanted = ",".join(COLUMNS)
+    header = ",".join(COLUMNS)
     if row is None:
-        raise TraceError(path, 1, "the file is empty", f"Start it with the line '{wanted}'")
+        raise TraceError(path, 1, "the file is empty", f"Start it with the line '{header}'")
     names = [name.lower() for name in row.fields]
     missing = [name for name in COLUMNS if name not in names]
     if missing:
@@ -145,7 +145,7 @@ def _header(path: Path, row: _Row | None) -> _Header:
             path,
             row.line,
             f"{_quoted(','.join(row.fields))} has no column {_listed(missing)}",
-            f"The first line must be a header such as '{wanted}', separated by commas",
+            f"The first line must be a header such as '{header}', separated by commas",
         )
     return _Header(names.index("time"), names.index("arrivals"), len(names))
 

@@ -1,23 +1,23 @@
 """A small Azure Functions host for one machine.
 
 It loads an app through the official Python worker library, in this process, and gives it the
-triggers' real semantics: leases, retries, poison queues, NCRONTAB, routes.
+triggers' real semantics: leases, retries, poison queues, NCRONTAB, routes. How it differs from the
+real host: local/FIDELITY.md.
 """
 
-from local.functions_host.counts import Counts
 from local.functions_host.errors import HostStartFailed
 from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, QueueOptions
-from local.functions_host.invoker import InvocationResult
+from local.functions_host.invoker import InvocationCounts, InvocationResult
 from local.functions_host.logs import configure_logging
 from local.functions_host.services import HostOptions
 
 __all__ = [
-    "Counts",
     "FunctionsHost",
     "HostConfig",
     "HostOptions",
     "HostStartFailed",
+    "InvocationCounts",
     "InvocationResult",
     "QueueOptions",
     "configure_logging",

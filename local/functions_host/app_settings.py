@@ -30,8 +30,8 @@ class AppSettings:
     def resolve(self, text: str, *, function: str) -> str:
         """Replace each `%Name%` by its setting; a missing one raises `HostStartFailed`."""
 
-        def value(found: re.Match[str]) -> str:
-            name = found[1]
+        def value(match: re.Match[str]) -> str:
+            name = match[1]
             if name not in self.values:
                 raise HostStartFailed(
                     f"function {function}: setting {name} is missing (needed by {text!r})"
@@ -44,11 +44,11 @@ class AppSettings:
         """Find the connection string of a binding's `connection`, as the host does."""
         name = connection or DEFAULT_CONNECTION
         for candidate in (f"AzureWebJobs{name}", name):
-            found = self.values.get(candidate, "")
-            if found.rstrip(";").lower() == _EMULATOR_SHORT_FORM:
+            value = self.values.get(candidate, "")
+            if value.rstrip(";").lower() == _EMULATOR_SHORT_FORM:
                 return _EMULATOR
-            if found:
-                return found
+            if value:
+                return value
         raise HostStartFailed(self._missing_connection(name, function))
 
     def is_disabled(self, function: str) -> bool:

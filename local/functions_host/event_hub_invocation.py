@@ -74,8 +74,8 @@ def event_hub_by_hand(trigger: Binding, text: str) -> Invocation:
 
 def _metadata(place: PartitionPlace, values: Mapping[str, object]) -> Mapping[str, Any]:
     """As in the host, what has no value is not told."""
-    told = {"PartitionContext": place.as_metadata(), **values}
-    return {name: value_datum(value) for name, value in told.items() if value is not None}
+    fields = {"PartitionContext": place.as_metadata(), **values}
+    return {name: value_datum(value) for name, value in fields.items() if value is not None}
 
 
 def _properties(event: EventData) -> dict[str, object]:

@@ -22,19 +22,17 @@ from azure.eventhub import EventData
 
 from local.functions_host.app_settings import DEFAULT_CONNECTION as STORAGE
 from local.functions_host.errors import HostStartFailed
-from local.functions_host.event_hub_checkpoints import EventHubCheckpoints
 from local.functions_host.event_hub_invocation import (
     DEFAULT_GROUP,
     PartitionPlace,
     batch_invocation,
     event_invocation,
 )
-from local.functions_host.event_hub_reading import PartitionReading
+from local.functions_host.event_hub_reading import EventHubCheckpoints, PartitionReading
 from local.functions_host.functions import Function
 from local.functions_host.logs import log_event
 from local.functions_host.retries import invoke_with_retries
-from local.functions_host.services import Services
-from local.functions_host.stopping import stops_within
+from local.functions_host.services import Services, stops_within
 from local.functions_host.worker import Invocation
 from shared.adapters.event_hubs.hub import EventHubReader, KnownPartitions
 from shared.adapters.event_hubs.receiver import DeliverData, EventHubReceiver
@@ -186,10 +184,10 @@ def _connection(services: Services, function: Function) -> EventHubConnection:
     trigger = function.trigger
     name = trigger.text("connection", DEFAULT_CONNECTION)
     string = services.settings.connection_string(name, function=function.name)
-    found = event_hub_connection({name: string}, name, trigger.text("eventHubName"))
-    if not isinstance(found, EventHubConnection):
-        raise HostStartFailed(f"function {function.name}: {found or f'{name} is empty'}")
-    return found
+    connection = event_hub_connection({name: string}, name, trigger.text("eventHubName"))
+    if not isinstance(connection, EventHubConnection):
+        raise HostStartFailed(f"function {function.name}: {connection or f'{name} is empty'}")
+    return connection
 
 
 async def _no_epoch(_partition_id: str) -> int:

@@ -17,7 +17,6 @@ TIMER_TRIGGER = "timertrigger"
 EVENT_HUB_TRIGGER = "eventhubtrigger"
 SERVICE_BUS_TRIGGER = "servicebustrigger"
 FIXED_DELAY = "fixed_delay"
-EXPONENTIAL_BACKOFF = "exponential_backoff"
 
 
 class Level(StrEnum):
@@ -59,13 +58,12 @@ class Binding:
 class RetryPolicy:
     """A retry decorator, or host.json's `retry`. A `max_retry_count` of -1 is for ever.
 
-    The delay is the same each time, or doubles from `delay_seconds` up to `longest_seconds`.
+    `strategy` may be one that this host does not support: then it says so at the start.
     """
 
     strategy: str
     max_retry_count: int
     delay_seconds: float
-    longest_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +126,9 @@ def _is_plain_input(properties: Mapping[str, Any]) -> bool:
 def _retry(options: Any) -> RetryPolicy | None:
     if options is None:
         return None
-    strategy, count = str(options.retry_strategy), int(options.max_retry_count)
-    if strategy == EXPONENTIAL_BACKOFF:
-        shortest, longest = _seconds(options.minimum_interval), _seconds(options.maximum_interval)
-        return RetryPolicy(strategy, count, shortest, longest)
-    return RetryPolicy(strategy, count, _seconds(getattr(options, "delay_interval", None)))
-
-
-def _seconds(interval: timedelta | None) -> float:
-    return 0.0 if interval is None else interval.total_seconds()
+    delay: timedelta | None = getattr(options, "delay_interval", None)
+    return RetryPolicy(
+        str(options.retry_strategy),
+        int(options.max_retry_count),
+        0.0 if delay is None else delay.total_seconds(),
+    )

@@ -8,17 +8,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+from local.functions_host.admin import manual_invocation
 from local.functions_host.app_settings import AppSettings, read_app_settings
-from local.functions_host.counts import Counts
 from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import Function, read_functions
 from local.functions_host.host_json import HostConfig, read_host_json
 from local.functions_host.http_server import ADDRESS, Endpoint, HttpServer
-from local.functions_host.invoker import InvocationResult, Invoker
+from local.functions_host.invoker import InvocationCounts, InvocationResult, Invoker
 from local.functions_host.keys import Keys, new_keys, read_keys
 from local.functions_host.listeners import LISTENERS, create_listeners
 from local.functions_host.logs import log_event
-from local.functions_host.manual import manual_invocation
 from local.functions_host.outputs import Outputs
 from local.functions_host.retries import with_default_retry
 from local.functions_host.services import HostOptions, Listener, ListenerFactory, Services
@@ -83,7 +82,7 @@ class FunctionsHost:
         return self._services.keys
 
     @property
-    def counts(self) -> Mapping[str, Counts]:
+    def counts(self) -> Mapping[str, InvocationCounts]:
         """Ended invocations by function; a function that never ran is absent."""
         return self._services.invoker.counts if self._services else {}
 

@@ -1,16 +1,69 @@
 """host.json: what of it acts locally, read once, every mistake reported together."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from local.functions_host.errors import HostStartFailed
-from local.functions_host.functions import EXPONENTIAL_BACKOFF, FIXED_DELAY, RetryPolicy
-from local.functions_host.json_reader import JsonReader
-from local.functions_host.message_encoding import MessageEncoding
-from local.functions_host.time_span import parse_time_span
+from local.functions_host.functions import FIXED_DELAY, RetryPolicy
+from local.functions_host.schedule import parse_time_span
+from local.functions_host.storage_queues import MessageEncoding
+
+Parsed = TypeVar("Parsed")
+
+
+class JsonReader:
+    """Answers defaults for what is missing or wrong; `mistakes` says what is."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
+        self.mistakes: list[str] = []
+
+    def whole(self, key: str, default: int, bounds: tuple[int, int]) -> int:
+        value = self._value(key, default)
+        low, high = bounds
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
+        self.mistakes.append(f"{key} is {value!r}, expected a whole number {low} to {high}")
+        return default
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        value = self._value(key, default)
+        if isinstance(value, bool):
+            return value
+        self.mistakes.append(f"{key} is {value!r}, expected true or false")
+        return default
+
+    def has(self, key: str) -> bool:
+        return self._value(key, None) is not None
+
+    def text(self, key: str, default: str) -> str:
+        value = self._value(key, default)
+        if isinstance(value, str):
+            return value
+        self.mistakes.append(f"{key} is {value!r}, expected a text")
+        return default
+
+    def parsed(self, key: str, parse: Callable[[Any], Parsed], default: str | None) -> Parsed:
+        value = self._value(key, default)
+        try:
+            if value is None or isinstance(value, str):
+                return parse(value or default)
+            raise ValueError(f"{value!r} is not a text")
+        except ValueError as error:
+            self.mistakes.append(f"{key}: {error}")
+            return parse(default)
+
+    def _value(self, key: str, default: Any) -> Any:
+        value: Any = self._document
+        for part in key.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                return default
+            value = value[part]
+        return value
+
 
 # What the host allows on every plan but Consumption, where it is 5 minutes.
 DEFAULT_FUNCTION_TIMEOUT_SECONDS = 30 * 60.0
@@ -156,19 +209,14 @@ def _retry(reader: JsonReader) -> RetryPolicy | None:
         return None
     strategy = reader.parsed("retry.strategy", _strategy, "fixedDelay")
     count = reader.whole("retry.maxRetryCount", 0, (-1, 1_000_000))
-    fixed = strategy == FIXED_DELAY
-    first = "delayInterval" if fixed else "minimumInterval"
-    shortest = reader.parsed(f"retry.{first}", parse_time_span, "00:00:00")
-    longest = reader.parsed("retry.maximumInterval", parse_time_span, "1.00:00:00")
-    longest_seconds = 0.0 if fixed else longest.total_seconds()
-    return RetryPolicy(strategy, count, shortest.total_seconds(), longest_seconds)
+    delay = reader.parsed("retry.delayInterval", parse_time_span, "00:00:00")
+    return RetryPolicy(strategy, count, delay.total_seconds())
 
 
 def _strategy(text: str) -> str:
-    known = {"fixeddelay": FIXED_DELAY, "exponentialbackoff": EXPONENTIAL_BACKOFF}
-    if text.lower() not in known:
-        raise ValueError(f"{text!r} is neither fixedDelay nor exponentialBackoff")
-    return known[text.lower()]
+    if text.lower() != "fixeddelay":
+        raise ValueError(f"{text!r} is not supported by the local host, only fixedDelay")
+    return FIXED_DELAY
 
 
 def _encoding(text: str) -> MessageEncoding:

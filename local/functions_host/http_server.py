@@ -1,7 +1,7 @@
 """The HTTP trigger and the admin endpoints, on one loopback server.
 
 It checks keys as the real host does. Before that it refuses requests that a page of another site
-makes a browser of this machine send (`doors`).
+makes a browser of this machine send (`request_guard`).
 """
 
 import logging
@@ -14,10 +14,10 @@ from aiohttp.typedefs import Handler
 from multidict import CIMultiDict, MultiMapping
 
 from local.functions_host.admin import Admin
-from local.functions_host.doors import given_key, refusal
 from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import HTTP_TRIGGER, Function, Level
 from local.functions_host.logs import log_event
+from local.functions_host.request_guard import given_key, refusal
 from local.functions_host.routes import Route, compile_route
 from local.functions_host.services import Services
 from local.functions_host.worker import Invocation, bytes_datum, http_datum, text_datum
@@ -114,8 +114,8 @@ class HttpServer:
 
 def read_endpoints(functions: Sequence[Function], route_prefix: str) -> Sequence[Endpoint]:
     """The endpoints of the HTTP-triggered functions, the most literal route first."""
-    found = [each for each in functions if each.trigger.kind == HTTP_TRIGGER]
-    endpoints = [_endpoint(each, route_prefix) for each in found]
+    triggered = [each for each in functions if each.trigger.kind == HTTP_TRIGGER]
+    endpoints = [_endpoint(each, route_prefix) for each in triggered]
     return sorted(endpoints, key=lambda endpoint: endpoint.route.rank)
 
 

@@ -7,11 +7,23 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from local.functions_host.counts import Counts
 from local.functions_host.functions import Function
 from local.functions_host.logs import log_event
 from local.functions_host.outputs import OutputFailed, Outputs
-from local.functions_host.worker import Answer, Invocation, Worker
+from local.functions_host.worker import Invocation, Outcome, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class InvocationCounts:
+    """Invocations that ended, and how many of them failed."""
+
+    invocations: int = 0
+    failures: int = 0
+
+    def after(self, *, succeeded: bool) -> "InvocationCounts":
+        """These counts and one invocation more."""
+        return InvocationCounts(self.invocations + 1, self.failures + (not succeeded))
+
 
 INTERRUPT_SECONDS_MAX = 10.0
 """A function that does not end although it is cancelled is left behind after this time."""
@@ -33,12 +45,12 @@ class Invoker:
         self._worker = worker
         self._outputs = outputs
         self._timeout_seconds = timeout_seconds
-        self._counts: dict[str, Counts] = {}
-        self._running: set[asyncio.Task[Answer]] = set()
+        self._counts: dict[str, InvocationCounts] = {}
+        self._running: set[asyncio.Task[Outcome]] = set()
         self._interrupted = False
 
     @property
-    def counts(self) -> Mapping[str, Counts]:
+    def counts(self) -> Mapping[str, InvocationCounts]:
         """Ended invocations by function; a function that never ran is absent."""
         return MappingProxyType(self._counts)
 
@@ -48,7 +60,7 @@ class Invoker:
         Raises CancelledError where `interrupt` ends the invocation.
         """
         answer = await self._begin(function, invocation)
-        before = self._counts.get(function.name, Counts())
+        before = self._counts.get(function.name, InvocationCounts())
         self._counts[function.name] = before.after(succeeded=answer.succeeded)
         if not answer.succeeded:
             _log_failure(function, invocation, answer)
@@ -62,7 +74,7 @@ class Invoker:
         if self._running:
             await asyncio.wait(self._running, timeout=INTERRUPT_SECONDS_MAX)
 
-    def _begin(self, function: Function, invocation: Invocation) -> asyncio.Task[Answer]:
+    def _begin(self, function: Function, invocation: Invocation) -> asyncio.Task[Outcome]:
         """In a task of its own, so that `interrupt` reaches it whoever waits for it."""
         task = asyncio.create_task(self._answer(function, invocation))
         self._running.add(task)
@@ -71,7 +83,7 @@ class Invoker:
             task.cancel()
         return task
 
-    async def _answer(self, function: Function, invocation: Invocation) -> Answer:
+    async def _answer(self, function: Function, invocation: Invocation) -> Outcome:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await self._worker.call(function.id, invocation)
@@ -79,12 +91,12 @@ class Invoker:
                     await self._outputs.write(function, answer)
                 return answer
         except TimeoutError:
-            return Answer(False, error=f"exceeded functionTimeout, {self._timeout_seconds:g} s")
+            return Outcome(False, error=f"exceeded functionTimeout, {self._timeout_seconds:g} s")
         except OutputFailed as error:
-            return Answer(False, error=str(error))
+            return Outcome(False, error=str(error))
 
 
-def _log_failure(function: Function, invocation: Invocation, answer: Answer) -> None:
+def _log_failure(function: Function, invocation: Invocation, answer: Outcome) -> None:
     log_event(
         logging.ERROR,
         "invocation_failed",

@@ -5,9 +5,8 @@ from typing import Any
 
 from local.functions_host.app_settings import AppSettings
 from local.functions_host.functions import RETURN_VALUE, Binding, Function
-from local.functions_host.message_encoding import MessageEncoding
-from local.functions_host.storage_queues import StorageQueues, send
-from local.functions_host.worker import Answer
+from local.functions_host.storage_queues import MessageEncoding, StorageQueues, send
+from local.functions_host.worker import Outcome
 
 SUPPORTED_OUTPUTS = frozenset({"http", "queue"})
 
@@ -26,7 +25,7 @@ class Outputs:
         self._encoding = encoding
         self._queues = queues
 
-    async def write(self, function: Function, answer: Answer) -> None:
+    async def write(self, function: Function, answer: Outcome) -> None:
         """Write everything that an invocation gave, in order, or raise `OutputFailed`."""
         values = [*answer.outputs, (RETURN_VALUE, answer.returned)]
         for name, datum in values:

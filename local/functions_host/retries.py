@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from local.functions_host.functions import (
     EVENT_HUB_TRIGGER,
-    EXPONENTIAL_BACKOFF,
     FIXED_DELAY,
     TIMER_TRIGGER,
     Function,
@@ -14,12 +13,11 @@ from local.functions_host.functions import (
 )
 from local.functions_host.invoker import InvocationResult, Invoker
 from local.functions_host.logs import log_event
-from local.functions_host.stopping import stops_within
+from local.functions_host.services import stops_within
 from local.functions_host.worker import Invocation
 
 # The extensions of queues have retries of their own and silently ignore a decorator; so must we.
 RETRIED_TRIGGERS = frozenset({TIMER_TRIGGER, EVENT_HUB_TRIGGER})
-DOUBLINGS_MAX = 62
 
 
 def warn_of_ignored_retries(function: Function) -> None:
@@ -47,17 +45,9 @@ def with_default_retry(function: Function, policy: RetryPolicy | None) -> Functi
 def acting_policy(function: Function) -> RetryPolicy | None:
     """The function's retry policy, if this host honours it."""
     policy = function.retry
-    if policy is None or policy.strategy not in (FIXED_DELAY, EXPONENTIAL_BACKOFF):
+    if policy is None or policy.strategy != FIXED_DELAY:
         return None
     return policy if function.trigger.kind in RETRIED_TRIGGERS else None
-
-
-def delay_seconds(policy: RetryPolicy, retry_count: int) -> float:
-    """How long to wait before a retry, the first of which has the number 1."""
-    if policy.strategy == FIXED_DELAY:
-        return policy.delay_seconds
-    doublings = min(retry_count - 1, DOUBLINGS_MAX)
-    return min(policy.delay_seconds * 2.0**doublings, policy.longest_seconds)
 
 
 async def invoke_with_retries(
@@ -69,7 +59,7 @@ async def invoke_with_retries(
     retry_count = 0
     while not result.succeeded and policy is not None and _may_retry(policy, retry_count):
         retry_count += 1
-        if await stops_within(stopping, delay_seconds(policy, retry_count)):
+        if await stops_within(stopping, policy.delay_seconds):
             return result
         retry = replace(invocation, retry_count=retry_count, max_retry_count=policy.max_retry_count)
         result = await invoker.invoke(function, retry)

@@ -1,22 +1,14 @@
-"""ASP.NET route templates, as HTTP triggers write them, turned into patterns."""
+"""Route templates, as HTTP triggers write them, turned into patterns.
+
+Of ASP.NET's templates: literal text, `{name}` and, as a whole segment, `{name?}`.
+"""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-_PARAMETER = re.compile(r"\{(?P<all>\*{0,2})(?P<name>\w+)(?::(?P<kind>\w+))?(?P<optional>\??)\}")
-_NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
-_KINDS = {
-    "alpha": r"[A-Za-z]+",
-    "bool": r"true|false",
-    "decimal": r"[+-]?\d+(?:\.\d+)?",
-    "double": _NUMBER,
-    "float": _NUMBER,
-    "guid": r"\{?[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}\}?",
-    "int": r"[+-]?\d+",
-    "long": r"[+-]?\d+",
-}
+_PARAMETER = re.compile(r"\{(?P<name>\w+)(?P<optional>\??)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +22,10 @@ class Route:
 
     def match(self, raw_path: str) -> Mapping[str, str] | None:
         """Return the route's parameters if it matches a percent-encoded path."""
-        found = self.pattern.fullmatch(raw_path.strip("/"))
-        if found is None:
+        match = self.pattern.fullmatch(raw_path.strip("/"))
+        if match is None:
             return None
-        return {name: unquote(value) for name, value in found.groupdict().items() if value}
+        return {name: unquote(value) for name, value in match.groupdict().items() if value}
 
 
 def compile_route(prefix: str, template: str) -> Route:
@@ -48,7 +40,7 @@ def compile_route(prefix: str, template: str) -> Route:
 def _segment(segment: str, *, first: bool) -> str:
     slash = "" if first else "/"
     whole = _PARAMETER.fullmatch(segment)
-    if whole is not None and (whole["optional"] or whole["all"]):
+    if whole is not None and whole["optional"]:
         return f"(?:{slash}{_parameter(whole)})?"
     return slash + _literals_and_parameters(segment)
 
@@ -56,9 +48,9 @@ def _segment(segment: str, *, first: bool) -> str:
 def _literals_and_parameters(segment: str) -> str:
     parts: list[str] = []
     position = 0
-    for found in _PARAMETER.finditer(segment):
-        parts += [_literal(segment[position : found.start()]), _parameter(found)]
-        position = found.end()
+    for parameter in _PARAMETER.finditer(segment):
+        parts += [_literal(segment[position : parameter.start()]), _parameter(parameter)]
+        position = parameter.end()
     return "".join(parts) + _literal(segment[position:])
 
 
@@ -68,18 +60,13 @@ def _literal(text: str) -> str:
     return re.escape(text)
 
 
-def _parameter(found: re.Match[str]) -> str:
-    kind = found["kind"]
-    if kind is not None and kind.lower() not in _KINDS:
-        raise ValueError(f"route constraint {kind!r} is not understood by the local host")
-    value = _KINDS[kind.lower()] if kind else ".+" if found["all"] else "[^/]+"
-    return f"(?P<{found['name']}>{value})"
+def _parameter(parameter: re.Match[str]) -> str:
+    return f"(?P<{parameter['name']}>[^/]+)"
 
 
 def _segment_rank(segment: str) -> int:
-    found = _PARAMETER.search(segment)
-    if found is None:
+    """0: literal; 1: literal in part; 2: a parameter."""
+    parameter = _PARAMETER.search(segment)
+    if parameter is None:
         return 0
-    if found["all"]:
-        return 3
-    return 1 if found["kind"] or found[0] != segment else 2
+    return 2 if parameter[0] == segment else 1

@@ -1,12 +1,29 @@
 """When a timer is due next: NCRONTAB expressions and constant intervals."""
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from croniter import croniter
 
-from local.functions_host.time_span import parse_time_span
+_TIME_SPAN = re.compile(r"(?:(\d+)\.)?(\d+):(\d{1,2}):(\d{1,2})(\.\d{1,7})?")
+
+
+def parse_time_span(text: str) -> timedelta:
+    """Parse `hh:mm:ss`, `d.hh:mm:ss` or `hh:mm:ss.fff`.
+
+    A first number of 24 or more means days, as in the host: `24:00:00` is 24 days.
+    """
+    match = _TIME_SPAN.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a time span such as 00:05:00")
+    days, first, second, third = (int(part or 0) for part in match.groups()[:4])
+    if days == 0 and first >= 24:
+        return timedelta(days=first, hours=second, minutes=third)
+    fraction = float(match[5] or 0)
+    return timedelta(days=days, hours=first, minutes=second, seconds=third + fraction)
+
 
 # A run that starts later than this is reported to the function as past due.
 PAST_DUE_AFTER = timedelta(seconds=1)

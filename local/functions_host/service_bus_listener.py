@@ -21,8 +21,7 @@ from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import Function
 from local.functions_host.logs import log_event
 from local.functions_host.message_pump import MessagePump
-from local.functions_host.services import Services
-from local.functions_host.stopping import stops_within
+from local.functions_host.services import Services, stops_within
 
 DEFAULT_CONNECTION = "ServiceBus"
 IDLE_SECONDS = 20.0
@@ -154,18 +153,18 @@ class ServiceBusListener:
         log_event(level, action, f"{name}: {reason}", function=name)
 
 
-def _ended_when_idle(receiver: Any) -> ServiceBusReceiver:
+def _ended_when_idle(receiver: ServiceBusReceiver) -> ServiceBusReceiver:
     """The client has an idle time-out, but no option leads to it, and ``try_timeout`` does not end
     the wait for messages."""
-    create = receiver._create_handler
+    internals: Any = receiver
+    create = internals._create_handler
 
     def create_handler(auth: Any) -> None:
         create(auth)
-        receiver._handler._idle_timeout = IDLE_SECONDS
+        internals._handler._idle_timeout = IDLE_SECONDS
 
-    receiver._create_handler = create_handler
-    found: ServiceBusReceiver = receiver
-    return found
+    internals._create_handler = create_handler
+    return receiver
 
 
 async def _quietly(closing: Awaitable[None]) -> None:

@@ -1,11 +1,12 @@
 """What the host offers to its listeners, and the Protocol that a listener follows."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from local.clock import Clock, utc_now
 from local.functions_host.app_settings import AppSettings
 from local.functions_host.functions import Function
 from local.functions_host.host_json import HostConfig
@@ -14,9 +15,13 @@ from local.functions_host.keys import Keys
 from local.functions_host.storage_queues import StorageQueues
 
 
-def utc_now() -> datetime:
-    """The wall clock."""
-    return datetime.now(UTC)
+async def stops_within(stopping: asyncio.Event, seconds: float) -> bool:
+    """Wait up to `seconds`; return at once, and True, when the host stops."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await stopping.wait()
+    except TimeoutError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Services:
     invoker: Invoker
     queues: StorageQueues
     keys: Keys
-    now: Callable[[], datetime] = utc_now
+    now: Clock = utc_now
 
 
 class Listener(Protocol):

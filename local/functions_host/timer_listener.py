@@ -9,8 +9,7 @@ from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import Function
 from local.functions_host.retries import invoke_with_retries
 from local.functions_host.schedule import Schedule, is_past_due, parse_schedule
-from local.functions_host.services import Services
-from local.functions_host.stopping import stops_within
+from local.functions_host.services import Services, stops_within
 from local.functions_host.worker import Invocation, json_datum
 
 # A machine that slept, or whose clock was set, is noticed within this time.

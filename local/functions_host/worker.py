@@ -64,7 +64,7 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Outcome:
     """What a function gave: on success its outputs, else the error and its traceback."""
 
     succeeded: bool
@@ -134,10 +134,10 @@ class Worker:
         if response.result.status != _StatusResult.Success:
             raise HostStartFailed(_import_failure(response.result.exception, self._app_dir))
         azure_functions_runtime.start_threadpool_executor()
-        found = await azure_functions_runtime.functions_metadata_request(request)
-        return found.function_metadata_results or ()
+        metadata = await azure_functions_runtime.functions_metadata_request(request)
+        return metadata.function_metadata_results or ()
 
-    async def call(self, function_id: str, invocation: Invocation) -> Answer:
+    async def call(self, function_id: str, invocation: Invocation) -> Outcome:
         """Call a function. Its own errors come back in the answer."""
         succeeded, returned, outputs, error, traceback = await invocation_request_native(
             invocation.id,
@@ -147,7 +147,7 @@ class Worker:
             retry_count=invocation.retry_count,
             max_retry_count=invocation.max_retry_count,
         )
-        return Answer(succeeded, returned, outputs, error or "", traceback or "")
+        return Outcome(succeeded, returned, outputs, error or "", traceback or "")
 
     def close(self) -> None:
         """Let the app go, without waiting for a synchronous function that hangs."""

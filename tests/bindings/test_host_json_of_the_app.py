@@ -6,7 +6,7 @@ import json
 from datetime import timedelta
 from pathlib import Path
 
-from local.functions_host.time_span import parse_time_span
+from local.functions_host.schedule import parse_time_span
 from shared.wiring.ingestion import BATCH_SECONDS_MAX
 
 HOST_JSON = json.loads((Path(__file__).parents[2] / "host.json").read_text(encoding="utf-8"))

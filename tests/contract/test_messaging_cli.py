@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusReceiveMode
+from azure.servicebus import ServiceBusClient
 
 from local.amqp_broker import AmqpStandIn, in_thread
 from shared.cli.command import DONE, FAILED, WRONG
@@ -41,12 +41,14 @@ def write(tmp_path: Path) -> Write:
 
 
 def received(bus: AmqpStandIn) -> list[tuple[str, str | None]]:
-    mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
     with (
         ServiceBusClient.from_connection_string(bus.connection_string) as client,
-        client.get_queue_receiver("jobs", receive_mode=mode) as receiver,
+        client.get_queue_receiver("jobs") as receiver,
     ):
-        return [(str(m), m.content_type) for m in receiver.receive_messages(10, 0.5)]
+        messages = receiver.receive_messages(10, 0.5)
+        for each in messages:
+            receiver.complete_message(each)
+        return [(str(m), m.content_type) for m in messages]
 
 
 def test_a_file_is_sent_in_its_order(

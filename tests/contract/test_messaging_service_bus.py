@@ -11,7 +11,7 @@ from typing import Any
 
 import azure.servicebus
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiveMode
+from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 from proton import Message as ProtonMessage
 
 from local.amqp_broker import AmqpStandIn, faults, in_thread
@@ -56,9 +56,8 @@ def connection(bus: AmqpStandIn) -> ServiceBusConnection:
 def received(
     connection: ServiceBusConnection, count: int, path: str
 ) -> list[ServiceBusReceivedMessage]:
-    """All that is there: ``count`` messages, and whatever follows them."""
+    """All that is there: ``count`` messages, and whatever follows them. They stay locked."""
     found: list[ServiceBusReceivedMessage] = []
-    mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
     topic, _, subscription = path.partition("/")
     # Its thread that keeps a connection alive reads from it too, and so messages can get lost.
     one_reader: dict[str, Any] = {"keep_alive": 0}
@@ -66,9 +65,9 @@ def received(
         connection.connection_string, **one_reader
     ) as client:
         if subscription:
-            receiver = client.get_subscription_receiver(topic, subscription, receive_mode=mode)
+            receiver = client.get_subscription_receiver(topic, subscription)
         else:
-            receiver = client.get_queue_receiver(path, receive_mode=mode)
+            receiver = client.get_queue_receiver(path)
         with receiver:
             while len(found) < count and (batch := receiver.receive_messages(2000, 2)):
                 found += batch

@@ -148,8 +148,8 @@ class SendingMachine(SideBySide):
     def arrived(self) -> list[Any]:
         queue = cast("Queue", self.bus.namespace.entity(QUEUE))
         self.bus.broker.advance()
-        found = [*queue.stores[0].messages, *queue.intake.scheduled]
-        contents = [each.content for each in found]
+        contents = [each.content for each in queue.stores[0].messages]
+        contents += [each.content for each in queue.intake.scheduled]
         return [
             (c.message_id, c.session_id, c.time_to_live, c.scheduled_for)
             for c in contents

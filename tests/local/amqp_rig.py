@@ -28,7 +28,7 @@ from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from local.amqp_broker import AmqpStandIn, VirtualClock
-from local.amqp_broker.model.entities import Counts
+from local.amqp_broker.model.entities import MessageCounts
 from local.amqp_broker.model.properties import QueueProperties, TopicProperties
 
 EMULATOR = "SERVICE_BUS_EMULATOR"
@@ -141,7 +141,7 @@ class Rig:
         self.inside()
         self.clock.advance(timedelta(**by))
 
-    def counts(self, path: str) -> Counts:
+    def counts(self, path: str) -> MessageCounts:
         return self.inside().namespace.counts(path, self.clock())
 
     async def open(self, *links: Any) -> None:

@@ -66,18 +66,6 @@ async def test_a_session_has_one_receiver_and_is_free_when_that_closes(rig: Rig)
 
 
 @both
-async def test_the_state_of_a_session_outlives_its_receiver(rig: Rig) -> None:
-    queue = await session_queue(rig, "a1")
-    async with opened(first := rig.client.get_queue_receiver(queue, session_id="a")):
-        assert await first.session.get_state() is None
-        await first.session.set_state(b"half way")
-    await rig.open(second := rig.client.get_queue_receiver(queue, session_id="a"))
-    assert await second.session.get_state() == b"half way"
-    await second.session.set_state(None)
-    assert await second.session.get_state() is None
-
-
-@both
 async def test_a_session_that_is_not_renewed_is_lost(rig: Rig) -> None:
     queue = await session_queue(rig, "a1", "a2")
     await rig.open(late := rig.client.get_queue_receiver(queue, session_id="a"))
@@ -90,7 +78,7 @@ async def test_a_session_that_is_not_renewed_is_lost(rig: Rig) -> None:
     (held,) = await received(late, 1)
     rig.advance(seconds=31)
     with pytest.raises(SessionLockLostError):
-        await late.session.set_state(b"too late")
+        await late.session.renew_lock()
     with pytest.raises(ServiceBusError):
         await late.complete_message(held)
     await rig.open(heir := rig.client.get_queue_receiver(queue, session_id="a"))
@@ -135,15 +123,3 @@ async def test_sessions_are_for_queues_that_have_them_and_only_for_those(rig: Ri
     await rig.open(sender)
     with pytest.raises(ServiceBusError):
         await sender.send_messages(message("no session"))
-
-
-@both
-async def test_a_deferred_message_is_received_within_its_session(rig: Rig) -> None:
-    queue = await session_queue(rig, "a1", "a2")
-    await rig.open(receiver := rig.client.get_queue_receiver(queue, session_id="a"))
-    (first,) = await received(receiver, 1)
-    await receiver.defer_message(first)
-    assert await bodies(receiver, 1) == ["a2"]
-    (deferred,) = await receiver.receive_deferred_messages(first.sequence_number)
-    await receiver.complete_message(deferred)
-    assert [str(each) for each in await receiver.peek_messages(5)] == []

@@ -1,16 +1,19 @@
-"""Queues of the broker behind the AMQP stand-in: locks, settlement, deferral, lifetimes."""
+"""Queues of the broker behind the AMQP stand-in: locks, settlement, lifetimes."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
-from local.amqp_broker.model.entities import Counts
-from local.amqp_broker.model.errors import InvalidProperties, LockLost, MessageNotFound, NotAllowed
-from local.amqp_broker.model.message import Content, Message, State
+from local.amqp_broker.broker import Broker
+from local.amqp_broker.management_bus import handler
+from local.amqp_broker.model.entities import MessageCounts
+from local.amqp_broker.model.errors import InvalidProperties, LockLost, NotAllowed
+from local.amqp_broker.model.message import Content, Message
 from local.amqp_broker.model.namespace import Namespace
 from local.amqp_broker.model.properties import QueueProperties
 from local.amqp_broker.model.store import Store
+from local.amqp_broker.requests import ManagementRequest
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LOCK = timedelta(seconds=30)
@@ -72,10 +75,10 @@ class TestPeekLock:
         namespace.send("jobs", bodies("a"), NOW)
         store = namespace.store("jobs")
         _, token = received(store)
-        for settle in (store.complete, store.abandon, store.defer, store.renew, store.release):
+        for settle in (store.complete, store.abandon, store.renew, store.release):
             with pytest.raises(LockLost):
                 settle(token, NOW + LOCK)
-        assert namespace.counts("jobs", NOW + LOCK) == Counts(active=1)
+        assert namespace.counts("jobs", NOW + LOCK) == MessageCounts(active=1)
 
     def test_a_message_is_settled_once(self) -> None:
         namespace = queue()
@@ -85,7 +88,7 @@ class TestPeekLock:
         store.complete(token, NOW)
         with pytest.raises(LockLost):
             store.complete(token, NOW)
-        assert namespace.counts("jobs", NOW) == Counts()
+        assert namespace.counts("jobs", NOW) == MessageCounts()
 
     def test_renewing_moves_the_end_of_the_lock(self) -> None:
         namespace = queue()
@@ -117,6 +120,25 @@ class TestPeekLock:
         assert message.delivery_count == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "left"),
+    [
+        ("completed", MessageCounts()),
+        ("abandoned", MessageCounts(active=1)),
+        ("suspended", MessageCounts(dead_letter=1)),
+    ],
+)
+def test_a_client_whose_link_broke_settles_by_request(status: str, left: MessageCounts) -> None:
+    broker = Broker(lambda: NOW)
+    broker.namespace.declare_queue("jobs")
+    broker.namespace.send("jobs", bodies("a"), NOW)
+    _, token = received(broker.namespace.store("jobs"))
+    operation = {"operation": "com.microsoft:update-disposition"}
+    ask = ManagementRequest(operation, {"disposition-status": status, "lock-tokens": [token]})
+    assert handler(broker, "jobs")(ask).status == 200
+    assert broker.namespace.counts("jobs", NOW) == left
+
+
 class TestDeadLetters:
     def test_after_the_last_failed_delivery_it_is_dead(self) -> None:
         namespace = queue(max_delivery_count=2)
@@ -125,7 +147,7 @@ class TestDeadLetters:
         store.abandon(received(store)[1], NOW)
         received(store)
         store.advance(NOW + LOCK)
-        assert namespace.counts("jobs", NOW + LOCK) == Counts(dead_letter=1)
+        assert namespace.counts("jobs", NOW + LOCK) == MessageCounts(dead_letter=1)
         dead = namespace.store("jobs/$deadletterqueue").receive(NOW + LOCK)
         assert dead is not None
         assert dead.dead_letter is not None
@@ -141,7 +163,7 @@ class TestDeadLetters:
         store = namespace.store("jobs")
         store.dead_letter(received(store)[1], NOW, "why", "because")
         dead = namespace.store("jobs/$DeadLetterQueue")
-        (message,) = dead.peek(0, 10, NOW)
+        (message,) = dead.messages
         assert message.dead_letter is not None
         assert (message.dead_letter.reason, message.dead_letter.description) == ("why", "because")
 
@@ -156,48 +178,7 @@ class TestDeadLetters:
         with pytest.raises(NotAllowed):
             dead.dead_letter(token, NOW, None, None)
         dead.complete(token, NOW)
-        assert namespace.counts("jobs", NOW) == Counts()
-
-
-class TestDeferral:
-    def test_a_deferred_message_comes_by_its_number_only(self) -> None:
-        namespace = queue()
-        namespace.send("jobs", bodies("a", "b"), NOW)
-        store = namespace.store("jobs")
-        store.defer(received(store)[1], NOW)
-        assert drained(store) == ["b"]
-        (message,) = store.receive_deferred([1], NOW)
-        assert message.lock is not None
-        store.complete(message.lock.token, NOW)
-        assert namespace.counts("jobs", NOW) == Counts()
-
-    def test_it_stays_deferred_when_the_second_receiver_fails_too(self) -> None:
-        namespace = queue()
-        namespace.send("jobs", bodies("a"), NOW)
-        store = namespace.store("jobs")
-        store.defer(received(store)[1], NOW)
-        store.receive_deferred([1], NOW)
-        assert store.receive(NOW + LOCK) is None
-        (message,) = store.receive_deferred([1], NOW + LOCK)
-        assert (message.state, message.delivery_count) == (State.DEFERRED, 1)
-
-    @pytest.mark.parametrize("numbers", [[2], [1, 2], [99]])
-    def test_all_that_were_asked_for_or_none(self, numbers: list[int]) -> None:
-        namespace = queue()
-        namespace.send("jobs", bodies("a", "b"), NOW)
-        store = namespace.store("jobs")
-        store.defer(received(store)[1], NOW)
-        with pytest.raises(MessageNotFound):
-            store.receive_deferred(numbers, NOW)
-        assert len(store.receive_deferred([1], NOW)) == 1
-
-    def test_a_deferred_message_can_be_taken_for_good_at_once(self) -> None:
-        namespace = queue()
-        namespace.send("jobs", bodies("a"), NOW)
-        store = namespace.store("jobs")
-        store.defer(received(store)[1], NOW)
-        assert [text(each) for each in store.receive_deferred([1], NOW, delete=True)] == ["a"]
-        assert namespace.counts("jobs", NOW) == Counts()
+        assert namespace.counts("jobs", NOW) == MessageCounts()
 
 
 class TestLifetimes:
@@ -214,8 +195,8 @@ class TestLifetimes:
         namespace = queue(time_to_live=seconds(60), dead_letters_expired=True)
         namespace.send("jobs", bodies("a"), NOW)
         later = NOW + timedelta(days=9)
-        assert namespace.counts("jobs", later) == Counts(dead_letter=1)
-        (dead,) = namespace.store("jobs/$deadletterqueue").peek(0, 1, later)
+        assert namespace.counts("jobs", later) == MessageCounts(dead_letter=1)
+        (dead,) = namespace.store("jobs/$deadletterqueue").messages
         assert dead.dead_letter is not None
         assert dead.dead_letter.reason == "TTLExpiredException"
 
@@ -232,28 +213,7 @@ class TestLifetimes:
     def test_a_lifetime_beyond_the_calendar_is_for_ever(self) -> None:
         namespace = queue(time_to_live=timedelta.max)
         namespace.send("jobs", bodies("a"), NOW)
-        assert namespace.counts("jobs", NOW + timedelta(days=99_999)) == Counts(active=1)
-
-
-class TestPeek:
-    def test_it_shows_every_state_and_locks_nothing(self) -> None:
-        namespace = queue()
-        namespace.send("jobs", bodies("a", "b", "c"), NOW)
-        scheduled = Content(b"d", scheduled_for=NOW + seconds(9))
-        namespace.send("jobs", [scheduled], NOW)
-        store = namespace.store("jobs")
-        store.defer(received(store)[1], NOW)
-        received(store)
-        entity = namespace.entity("jobs")
-        found = store.peek(0, 10, NOW, entity.intake.scheduled)
-        assert [(text(each), each.state) for each in found] == [
-            ("a", State.DEFERRED),
-            ("b", State.ACTIVE),
-            ("c", State.ACTIVE),
-            ("d", State.SCHEDULED),
-        ]
-        assert [text(each) for each in store.peek(2, 1, NOW)] == ["b"]
-        assert drained(store) == ["c"]
+        assert namespace.counts("jobs", NOW + timedelta(days=99_999)) == MessageCounts(active=1)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from local.amqp_broker.model.errors import (
-    MessageNotFound,
     NotAllowed,
     SessionCannotBeLocked,
     SessionLockLost,
@@ -119,27 +118,3 @@ def test_renewing_keeps_the_session_and_what_is_locked_in_it(store: Store) -> No
     store.complete(message.lock.token, later + LOCK - timedelta(seconds=1))
     with pytest.raises(NotAllowed):
         store.renew(received(store, lock, later).lock.token, later)  # type: ignore[union-attr]
-
-
-def test_the_state_outlives_locks_and_messages(store: Store) -> None:
-    lock = accepted(store, "a")
-    store.sessions.set_state("a", b"half way")
-    store.release_session(lock, NOW)
-    assert store.sessions.state("a") == b"half way"
-    store.sessions.set_state("a", None)
-    assert store.sessions.state("a") is None
-
-
-def test_a_deferred_message_belongs_to_its_session(store: Store) -> None:
-    a, b = accepted(store, "a"), accepted(store, "b")
-    message = received(store, a)
-    assert message.lock is not None
-    store.defer(message.lock.token, NOW)
-    with pytest.raises(MessageNotFound):
-        store.receive_deferred([message.sequence_number], NOW, b)
-    assert store.receive_deferred([message.sequence_number], NOW, a) == [message]
-
-
-def test_peeking_can_be_narrowed_to_a_session(store: Store) -> None:
-    found = store.peek(0, 10, NOW, session_id="b")
-    assert [message.content.payload for message in found] == [b"b1", b"b2"]

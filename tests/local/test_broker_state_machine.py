@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from local.amqp_broker.model.errors import LockLost, MessageNotFound
+from local.amqp_broker.model.errors import LockLost
 from local.amqp_broker.model.message import Content, Message
 from local.amqp_broker.model.namespace import Namespace
 from local.amqp_broker.model.properties import QueueProperties
@@ -36,7 +36,7 @@ class Expected:
 
     name: str
     number: int
-    place: str = "ready"  # ready, locked, deferred, locked deferred, dead, done
+    place: str = "ready"  # ready, locked, dead, done
     failures: int = 0
     held: Held | None = None
 
@@ -46,7 +46,7 @@ class Expected:
         if self.failures >= DELIVERIES_MAX:
             self.place = "dead"
         else:
-            self.place = "deferred" if self.place == "locked deferred" else "ready"
+            self.place = "ready"
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -82,27 +82,14 @@ class QueueMachine(RuleBasedStateMachine):
         first = min(ready, key=lambda each: each.number)
         assert message.content.payload.decode() == first.name
         assert message.delivery_count == first.failures
-        return self.hold(message, "locked")
+        return self.hold(message)
 
-    @rule(target=holds, data=st.data())
-    def receive_deferred(self, data: st.DataObject) -> object:
-        if not self.expected:
-            return multiple()
-        chosen = data.draw(st.sampled_from(sorted(self.expected.values(), key=lambda e: e.number)))
-        if chosen.place != "deferred":
-            with pytest.raises(MessageNotFound):
-                self.store.receive_deferred([chosen.number], self.now)
-            return multiple()
-        (message,) = self.store.receive_deferred([chosen.number], self.now)
-        return self.hold(message, "locked deferred")
-
-    @rule(held=holds, how=st.sampled_from(["complete", "abandon", "defer", "release", "bury"]))
+    @rule(held=holds, how=st.sampled_from(["complete", "abandon", "release", "bury"]))
     def settle(self, held: Held, how: str) -> None:
         expected = self.expected[held.name]
         actions = {
             "complete": self.store.complete,
             "abandon": self.store.abandon,
-            "defer": self.store.defer,
             "release": self.store.release,
             "bury": self.bury,
         }
@@ -131,13 +118,13 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def everything_is_in_its_one_place(self) -> None:
         counts = self.namespace.counts("jobs", self.now)
-        alive = self.at("ready", "locked", "deferred", "locked deferred")
+        alive = self.at("ready", "locked")
         assert (counts.active, counts.dead_letter) == (len(alive), len(self.at("dead")))
         assert self.store.ready_count == len(self.at("ready"))
-        assert self.store.locked_count == len(self.at("locked", "locked deferred"))
-        assert names(self.store.peek(0, 999, self.now)) == [each.name for each in alive]
+        assert self.store.locked_count == len(self.at("locked"))
+        assert names(self.store.messages) == [each.name for each in alive]
         dead = self.namespace.store("jobs/$deadletterqueue")
-        assert set(names(dead.peek(0, 999, self.now))) == {each.name for each in self.at("dead")}
+        assert set(names(dead.messages)) == {each.name for each in self.at("dead")}
 
     def at(self, *places: str) -> list[Expected]:
         return [each for each in self.expected.values() if each.place in places]
@@ -145,10 +132,10 @@ class QueueMachine(RuleBasedStateMachine):
     def bury(self, token: UUID, now: datetime) -> None:
         self.store.dead_letter(token, now, "reason", "description")
 
-    def hold(self, message: Message, place: str) -> Held:
+    def hold(self, message: Message) -> Held:
         assert message.lock is not None
         expected = self.expected[message.content.payload.decode()]
-        expected.place = place
+        expected.place = "locked"
         expected.held = Held(expected.name, message.lock.token, message.lock.until)
         return expected.held
 
@@ -156,9 +143,7 @@ class QueueMachine(RuleBasedStateMachine):
         if how == "abandon":
             expected.fail()
             return
-        was_deferred = expected.place == "locked deferred"
-        returned = "deferred" if was_deferred else "ready"
-        places = {"complete": "done", "defer": "deferred", "bury": "dead", "release": returned}
+        places = {"complete": "done", "bury": "dead", "release": "ready"}
         expected.place, expected.held = places[how], None
 
 

@@ -14,7 +14,7 @@ from local.azurite import Azurite
 from local.demo.hosted_app import hosted_app
 from local.demo.processing_queues import declare_processing_queues
 from local.demo.system import APP_DIR, shrunk_host_json
-from local.functions_host import Counts, FunctionsHost
+from local.functions_host import FunctionsHost, InvocationCounts
 from shared.adapters.tables.claims import TableClaims
 from shared.datasets.periods import Period
 from shared.datasets.processing import decode_work, schedule_processing
@@ -49,7 +49,7 @@ def blob_created(number: int, now: datetime) -> str:
 
 
 def succeeded(host: FunctionsHost, function: str) -> int:
-    counts = host.counts.get(function, Counts())
+    counts = host.counts.get(function, InvocationCounts())
     return counts.invocations - counts.failures
 
 

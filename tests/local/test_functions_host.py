@@ -24,16 +24,16 @@ from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 from local.azurite import Azurite
 from local.functions_host import (
-    Counts,
     FunctionsHost,
     HostConfig,
     HostOptions,
     HostStartFailed,
+    InvocationCounts,
     QueueOptions,
 )
 from local.functions_host.host_json import read_host_json
 from local.functions_host.keys import Keys, read_keys
-from local.functions_host.message_encoding import MessageEncoding
+from local.functions_host.storage_queues import MessageEncoding
 
 SAMPLE_APP = Path(__file__).parent / "sample_app"
 ROOT = Path(__file__).parents[2]
@@ -313,7 +313,7 @@ class TestHttpTrigger:
         ("method", "path", "status"),
         [
             ("GET", "/api/items/7", 201),
-            ("GET", "/api/items/seven", 404),
+            ("GET", "/api/items", 404),
             ("PUT", "/api/items/7", 404),
             ("GET", "/api/items/special", 200),
             ("GET", "/items/7", 404),
@@ -431,7 +431,7 @@ class TestStop:
             await until(lambda: _has_entries(sample))
             await sample.host.stop()
             assert await length(sample.work) == 0
-        assert sample.host.counts["work"] == Counts(invocations=1)
+        assert sample.host.counts["work"] == InvocationCounts(invocations=1)
 
     async def test_is_bounded(
         self, run_sample: RunSample, caplog: pytest.LogCaptureFixture

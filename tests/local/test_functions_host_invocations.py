@@ -1,13 +1,16 @@
 """What the local host tells the worker of messages and events, where the wire is not needed."""
 
 import json
-from typing import Any
+import logging
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from azure.eventhub import EventData
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
+from local.functions_host.errors import HostStartFailed
 from local.functions_host.event_hub_invocation import (
     PartitionPlace,
     batch_invocation,
@@ -15,15 +18,18 @@ from local.functions_host.event_hub_invocation import (
 )
 from local.functions_host.functions import (
     EVENT_HUB_TRIGGER,
-    EXPONENTIAL_BACKOFF,
     FIXED_DELAY,
     QUEUE_TRIGGER,
+    SERVICE_BUS_TRIGGER,
     Binding,
     Function,
     RetryPolicy,
 )
+from local.functions_host.listeners import create_listeners
 from local.functions_host.retries import acting_policy, with_default_retry
 from local.functions_host.service_bus_invocation import body_of
+from local.functions_host.service_bus_listener import ServiceBusListener
+from local.functions_host.services import Services
 
 PLACE = PartitionPlace("namespace", "hub", "$Default", "3")
 
@@ -80,7 +86,38 @@ def function(kind: str, retry: RetryPolicy | None = None) -> Function:
 def test_the_policy_of_host_json_acts_where_the_function_has_none_and_the_trigger_honours_it() -> (
     None
 ):
-    own, apps = RetryPolicy(FIXED_DELAY, 1, 0), RetryPolicy(EXPONENTIAL_BACKOFF, -1, 1, 60)
+    own, apps = RetryPolicy(FIXED_DELAY, 1, 0), RetryPolicy(FIXED_DELAY, -1, 1)
     assert acting_policy(with_default_retry(function(EVENT_HUB_TRIGGER), apps)) == apps
     assert acting_policy(with_default_retry(function(EVENT_HUB_TRIGGER, own), apps)) == own
     assert acting_policy(with_default_retry(function(QUEUE_TRIGGER), apps)) is None
+
+
+@pytest.mark.parametrize(
+    ("strange", "expected"),
+    [
+        (
+            replace(function(EVENT_HUB_TRIGGER), retry=RetryPolicy("exponential_backoff", 3, 0)),
+            "f: exponential_backoff retries are not supported locally",
+        ),
+        (
+            replace(function(QUEUE_TRIGGER), retry=RetryPolicy(FIXED_DELAY, 3, 0)),
+            "f: retries of this trigger are not supported by the Functions host, here or in Azure",
+        ),
+        (
+            replace(function(QUEUE_TRIGGER), outputs={"row": Binding("table", "row", {})}),
+            "f: an invocation that sets row (table) fails",
+        ),
+    ],
+)
+def test_what_the_host_does_not_do_is_said_at_the_start(
+    strange: Function, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        create_listeners(cast(Services, None), [strange], {})
+    assert expected in caplog.messages
+
+
+def test_a_service_bus_trigger_of_cardinality_many_is_refused() -> None:
+    many = Binding(SERVICE_BUS_TRIGGER, "message", {"cardinality": "many"})
+    with pytest.raises(HostStartFailed, match="not with cardinality many"):
+        ServiceBusListener(cast(Services, None), Function("f", "id", many, (), {}))

@@ -6,7 +6,7 @@ import pytest
 
 from local.demo.system import APP_DIR
 from local.functions_host.errors import HostStartFailed
-from local.functions_host.functions import EXPONENTIAL_BACKOFF, FIXED_DELAY, RetryPolicy
+from local.functions_host.functions import FIXED_DELAY, RetryPolicy
 from local.functions_host.host_json import (
     EventHubOptions,
     HostConfig,
@@ -15,9 +15,8 @@ from local.functions_host.host_json import (
     parse_host_json,
     read_host_json,
 )
-from local.functions_host.message_encoding import MessageEncoding
-from local.functions_host.retries import delay_seconds
-from local.functions_host.time_span import parse_time_span
+from local.functions_host.schedule import parse_time_span
+from local.functions_host.storage_queues import MessageEncoding
 from shared.adapters.service_bus.link import ATTEMPT_SECONDS
 from shared.datasets.flows import process_dataset
 from shared.messaging.send_state import RetryBudget
@@ -93,25 +92,13 @@ def test_an_unlimited_timeout_is_none() -> None:
     assert parse_host_json({"functionTimeout": "-1"}).function_timeout_seconds is None
 
 
-def test_a_retry_policy_may_double_its_delays() -> None:
-    retry = {
-        "strategy": "exponentialBackoff",
-        "maxRetryCount": -1,
-        "minimumInterval": "00:00:02",
-        "maximumInterval": "00:01:00",
-    }
-    policy = parse_host_json({"retry": retry}).retry
-    assert policy == RetryPolicy(EXPONENTIAL_BACKOFF, -1, 2.0, 60.0)
-    assert [delay_seconds(policy, number) for number in (1, 2, 5, 6, 10_000)] == [2, 4, 32, 60, 60]
-
-
 def test_mistakes_are_reported_together() -> None:
     queues = {"batchSize": 33, "maxPollingInterval": "soon", "messageEncoding": "hex"}
     with pytest.raises(HostStartFailed) as caught:
         parse_host_json(
             {
                 "functionTimeout": 5,
-                "retry": {"strategy": "hope"},
+                "retry": {"strategy": "exponentialBackoff"},
                 "extensions": {
                     "queues": queues,
                     "serviceBus": {"autoCompleteMessages": "yes"},
@@ -124,7 +111,7 @@ def test_mistakes_are_reported_together() -> None:
         "extensions.queues.maxPollingInterval: 'soon' is not a time span such as 00:05:00",
         "extensions.queues.messageEncoding: 'hex' is neither base64 nor none",
         "functionTimeout: 5 is not a text",
-        "retry.strategy: 'hope' is neither fixedDelay nor exponentialBackoff",
+        "retry.strategy: 'exponentialBackoff' is not supported by the local host, only fixedDelay",
         "extensions.serviceBus.autoCompleteMessages is 'yes', expected true or false",
         "extensions.eventHubs.partitionOwnershipExpirationInterval is 0:00:30, expected twice",
     ):

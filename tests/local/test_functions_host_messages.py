@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from local.functions_host.message_encoding import MessageEncoding, UndecodableMessage
 from local.functions_host.outputs import message_bodies
 from local.functions_host.queue_listener import next_polling_seconds
+from local.functions_host.storage_queues import MessageEncoding, UndecodableMessage
 
 
 @pytest.mark.parametrize("encoding", list(MessageEncoding))

@@ -32,8 +32,8 @@ from local.azurite import Azurite
 from local.demo import profile
 from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, declare_entities
-from local.functions_host import Counts, FunctionsHost, HostOptions
-from local.functions_host.event_hub_checkpoints import CONTAINER
+from local.functions_host import FunctionsHost, HostOptions, InvocationCounts
+from local.functions_host.event_hub_reading import CONTAINER
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.datasets.periods import Period
 from shared.datasets.processing import schedule_processing
@@ -384,5 +384,5 @@ async def test_the_apps_own_processing_runs_once_for_a_message_that_was_sent_twi
             broker = bus.amqp.broker
             working = broker.namespace.store(profile.WORKING_QUEUE)
             await until(lambda: len(working) == 0, SECONDS_MAX)
-    assert host.counts["process_dataset"] == Counts(invocations=1, failures=0)
+    assert host.counts["process_dataset"] == InvocationCounts(invocations=1, failures=0)
     forget_open_sockets()

@@ -6,8 +6,6 @@ import pytest
 
 from local.functions_host.routes import compile_route
 
-GUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
-
 
 @pytest.mark.parametrize(
     ("template", "path", "expected"),
@@ -19,14 +17,10 @@ GUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
         ("plans/{name}", "/api/plans/a%2Fb", {"name": "a/b"}),
         ("plans/{name}", "/api/plans", None),
         ("plans/{name?}", "/api/plans", {}),
-        ("plans/{name}/{day:int?}", "/api/plans/x/5", {"name": "x", "day": "5"}),
-        ("plans/{name}/{day:int?}", "/api/plans/x", {"name": "x"}),
-        ("plans/{name}/{day:int?}", "/api/plans/x/five", None),
-        ("on/{flag:bool}", "/api/on/TRUE", {"flag": "TRUE"}),
+        ("plans/{name}/{day?}", "/api/plans/x/5", {"name": "x", "day": "5"}),
+        ("plans/{name}/{day?}", "/api/plans/x", {"name": "x"}),
+        ("plans/{name}/{day?}", "/api/plans/x/5/6", None),
         ("files/{name}.{kind}", "/api/files/a.txt", {"name": "a", "kind": "txt"}),
-        ("all/{*rest}", "/api/all/a/b/c", {"rest": "a/b/c"}),
-        ("id/{id:guid}", f"/api/id/{GUID}", {"id": GUID}),
-        ("id/{id:guid}", "/api/id/0f8fad5b", None),
         ("a.b", "/api/axb", None),
     ],
 )
@@ -45,12 +39,14 @@ def test_an_optional_parameter_may_be_the_whole_route() -> None:
 
 
 def test_the_most_literal_route_ranks_first() -> None:
-    templates = ["plans/{*rest}", "plans/{name}", "plans/{day:int}", "plans/today"]
+    templates = ["plans/{name}", "plans/{name}.{kind}", "plans/today"]
     ranked = sorted(templates, key=lambda template: compile_route("api", template).rank)
-    assert ranked == ["plans/today", "plans/{day:int}", "plans/{name}", "plans/{*rest}"]
+    assert ranked == ["plans/today", "plans/{name}.{kind}", "plans/{name}"]
 
 
-@pytest.mark.parametrize("template", ["plans/{name:length(3)}", "plans/{name", "plans/{n:odd}"])
+@pytest.mark.parametrize(
+    "template", ["plans/{name:length(3)}", "plans/{name", "plans/{day:int}", "plans/{*rest}"]
+)
 def test_what_is_not_understood_is_refused(template: str) -> None:
     with pytest.raises(ValueError, match="is not understood by the local host"):
         compile_route("api", template)

@@ -14,7 +14,7 @@ from local.amqp_broker import AmqpStandIn, in_thread
 from local.amqp_broker.administration import service_bus
 from local.amqp_broker.model.properties import QueueProperties
 from local.azurite import Azurite
-from local.functions_host import Counts, FunctionsHost, service_bus_listener
+from local.functions_host import FunctionsHost, InvocationCounts, service_bus_listener
 from shared.adapters.azure import transport
 from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.service_bus.link import ServiceBusLink
@@ -155,7 +155,9 @@ async def test_a_receiver_of_the_local_host_opens_another_connection_when_its_ow
         async with FunctionsHost(APP, settings=settings) as host:
             await until(lambda: proxy.accepted == 1, BOUND_SECONDS)
             await sender.send([Message(b"one")])
-            await until(lambda: host.counts.get("plain", Counts()).invocations == 1, BOUND_SECONDS)
+            await until(
+                lambda: host.counts.get("plain", InvocationCounts()).invocations == 1, BOUND_SECONDS
+            )
             proxy.swallow()
             await sender.send([Message(b"two")])
             await until(lambda: bus.namespace.counts("received", now()).active == 0, BOUND_SECONDS)

@@ -10,13 +10,13 @@ from typing import Any
 
 from local.amqp_broker import VirtualClock
 from local.amqp_broker.administration import ServiceBusStandIn, service_bus
-from local.amqp_broker.clock import Clock, utc_now
-from local.amqp_broker.model.entities import Counts as Messages
+from local.amqp_broker.model.entities import MessageCounts as Messages
 from local.azurite import Azurite
+from local.clock import Clock, utc_now
 from local.demo.hosted_app import hosted_app
 from local.demo.processing_queues import declare_processing_queues
 from local.demo.system import APP_DIR, shrunk_host_json
-from local.functions_host import Counts, FunctionsHost
+from local.functions_host import FunctionsHost, InvocationCounts
 from shared.adapters.memory.claims import MemoryClaims
 from shared.adapters.tables.claims import TableClaims
 from shared.datasets.flows.process_dataset import LEASE
@@ -58,8 +58,8 @@ class World:
         return self.bus.amqp.namespace.counts(queue, self.clock())
 
     @property
-    def invocations(self) -> Counts:
-        return self.host.counts.get("process_dataset", Counts())
+    def invocations(self) -> InvocationCounts:
+        return self.host.counts.get("process_dataset", InvocationCounts())
 
     async def nothing_is_left(self) -> None:
         """Neither to do, nor put off, nor dead."""
@@ -101,7 +101,7 @@ async def test_a_message_that_meets_a_live_claim_is_processed_when_the_claim_exp
         await there.send(work, other_period)
         await until(lambda: there.messages("processing").scheduled == 1, SECONDS_MAX)
         await until(lambda: there.messages("working") == Messages(), SECONDS_MAX)
-        assert there.invocations == Counts(invocations=2, failures=0)
+        assert there.invocations == InvocationCounts(invocations=2, failures=0)
         other = await claims.take(other_period, "somebody else")
         assert other.done_at is not None, "a message that waits does not hold up its session"
 
@@ -129,7 +129,7 @@ async def test_the_same_with_a_claim_in_table_storage(
         await there.send(work)
         await until(lambda: there.invocations.invocations >= 2, SECONDS_MAX)
         await there.nothing_is_left()
-        assert there.invocations == Counts(invocations=2, failures=0)
+        assert there.invocations == InvocationCounts(invocations=2, failures=0)
         claim = await claims.take(work, "somebody else")
     await claims.close()
     assert claim.done_at is not None

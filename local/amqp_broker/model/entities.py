@@ -14,8 +14,8 @@ TRANSFER_DEAD_LETTER_SUFFIX = "/$Transfer/$DeadLetterQueue"
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """Messages at one moment. `active` includes those that are locked or deferred."""
+class MessageCounts:
+    """Messages at one moment. `active` includes those that are locked."""
 
     active: int = 0
     dead_letter: int = 0
@@ -75,11 +75,11 @@ class Queue:
         self.store.sessions.lock_duration = properties.lock_duration
 
     @property
-    def counts(self) -> Counts:
-        return Counts(
+    def counts(self) -> MessageCounts:
+        return MessageCounts(
             active=len(self.store),
             dead_letter=len(self.dead_letters),
-            scheduled=self.intake.scheduled_count,
+            scheduled=len(self.intake.scheduled),
             transfer_dead_letter=len(self.transfer_dead_letters),
         )
 
@@ -108,8 +108,8 @@ class Topic:
         self.intake.change_window(properties.duplicate_window)
 
     @property
-    def counts(self) -> Counts:
-        return Counts(scheduled=self.intake.scheduled_count)
+    def counts(self) -> MessageCounts:
+        return MessageCounts(scheduled=len(self.intake.scheduled))
 
 
 def shortest(*lifetimes: timedelta | None) -> timedelta | None:

@@ -28,8 +28,8 @@ class InvalidArgument(BrokerError, ValueError):
     """A value is missing, of the wrong type or out of range."""
 
 
-class MessageNotFound(BrokerError):
-    """There is no message of that sequence number in the state that was asked for."""
+class NotSupported(BrokerError):
+    """Azure does that; this stand-in does not."""
 
 
 class LockLost(BrokerError):

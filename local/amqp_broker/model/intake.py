@@ -9,13 +9,33 @@ Sources, all below learn.microsoft.com/azure/service-bus-messaging:
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from local.amqp_broker.model.duplicates import DuplicateWindow
-from local.amqp_broker.model.errors import MessageNotFound
-from local.amqp_broker.model.message import Content, Message, State
+from local.amqp_broker.model.message import Content
+
+
+class DuplicateWindow:
+    """Remembers ids for `length`; None remembers nothing."""
+
+    def __init__(self, length: timedelta | None) -> None:
+        self.length = length
+        self._seen: set[str] = set()
+        self._order: deque[tuple[datetime, str]] = deque()
+
+    def is_duplicate(self, message_id: str | None, now: datetime) -> bool:
+        """Whether the id came before. One that did not is remembered from now on."""
+        if self.length is None or message_id is None:
+            return False
+        while self._order and self._order[0][0] + self.length <= now:
+            self._seen.discard(self._order.popleft()[1])
+        if message_id in self._seen:
+            return True
+        self._seen.add(message_id)
+        self._order.append((now, message_id))
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +46,22 @@ class Offer:
     goes_on: bool
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Scheduled:
+    """A message that becomes active at `due`. `number` is the one that it has until then."""
+
+    due: datetime
+    number: int
+    content: Content = field(compare=False)
+
+
 class Intake:
     """Numbers what comes in. A duplicate gets a number too, one that names no message."""
 
     def __init__(self, duplicate_window: timedelta | None) -> None:
         self._duplicates = DuplicateWindow(duplicate_window)
         self._numbers = itertools.count(1)
-        self._scheduled: dict[int, Message] = {}
-        self._due: list[tuple[datetime, int]] = []
+        self._due: list[Scheduled] = []
 
     def change_window(self, duplicate_window: timedelta | None) -> None:
         self._duplicates.length = duplicate_window
@@ -48,31 +76,15 @@ class Intake:
         due = content.scheduled_for
         if due is None or due <= now:
             return Offer(number, goes_on=True)
-        self._scheduled[number] = Message(content, number, number, now, state=State.SCHEDULED)
-        heapq.heappush(self._due, (due, number))
+        heapq.heappush(self._due, Scheduled(due, number, content))
         return Offer(number, goes_on=False)
 
-    def cancel(self, numbers: Iterable[int]) -> None:
-        """All of them, or none when one is not scheduled."""
-        wanted = list(numbers)
-        for number in wanted:
-            if number not in self._scheduled:
-                raise MessageNotFound(f"No scheduled message {number}.")
-        for number in wanted:
-            self._scheduled.pop(number, None)
-
-    def take_due(self, now: datetime) -> Iterator[tuple[datetime, Message]]:
-        """What has become active by now, with the moment it did, earliest first."""
-        while self._due and self._due[0][0] <= now:
-            due, number = heapq.heappop(self._due)
-            message = self._scheduled.pop(number, None)
-            if message is not None:
-                yield due, message
+    def take_due(self, now: datetime) -> Iterator[Scheduled]:
+        """What has become active by now, earliest first."""
+        while self._due and self._due[0].due <= now:
+            yield heapq.heappop(self._due)
 
     @property
-    def scheduled(self) -> Iterable[Message]:
-        return self._scheduled.values()
-
-    @property
-    def scheduled_count(self) -> int:
-        return len(self._scheduled)
+    def scheduled(self) -> Sequence[Scheduled]:
+        """What waits for its time."""
+        return self._due

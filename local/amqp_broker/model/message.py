@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import Enum
 from uuid import UUID
 
 from local.amqp_broker.model.sessions import SessionLock
@@ -17,14 +16,6 @@ class Content:
     session_id: str | None = None
     time_to_live: timedelta | None = None
     scheduled_for: datetime | None = None
-
-
-class State(Enum):
-    """The value is the number that peeked messages carry in `x-opt-message-state`."""
-
-    ACTIVE = 0
-    DEFERRED = 1
-    SCHEDULED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +50,6 @@ class Message:
     enqueued_at: datetime
     expires_at: datetime | None = None
     delivery_count: int = 0
-    state: State = State.ACTIVE
     dead_letter: DeadLetter | None = None
     lock: Lock | None = None
 

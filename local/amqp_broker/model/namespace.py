@@ -7,7 +7,7 @@ Sources, all below learn.microsoft.com/azure/service-bus-messaging:
 - service-bus-quotas: names of entities ignore case.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from uuid import uuid4
@@ -15,7 +15,7 @@ from uuid import uuid4
 from local.amqp_broker.model.entities import (
     DEAD_LETTER_SUFFIX,
     TRANSFER_DEAD_LETTER_SUFFIX,
-    Counts,
+    MessageCounts,
     Queue,
     Topic,
     shortest,
@@ -104,11 +104,6 @@ class Namespace:
         if self.store(store.path) is not store:
             raise EntityNotFound(f"The messaging entity '{store.path}' was deleted.")
 
-    def queue_of(self, store: Store) -> Queue | None:
-        """The queue whose own messages are in that store; None for dead-letter queues."""
-        entity = self._entities.get(store.path.lower())
-        return entity if isinstance(entity, Queue) else None
-
     # Messages
 
     def send(self, path: str, contents: Sequence[Content], now: datetime) -> list[int]:
@@ -119,12 +114,7 @@ class Namespace:
             entity.check(content)
         return [self._enter(entity, content, now) for content in contents]
 
-    def cancel_scheduled(self, path: str, numbers: Iterable[int], now: datetime) -> None:
-        entity = self.entity(path)
-        self.advance(now)
-        entity.intake.cancel(numbers)
-
-    def counts(self, path: str, now: datetime) -> Counts:
+    def counts(self, path: str, now: datetime) -> MessageCounts:
         entity = self.entity(path)
         self.advance(now)
         return entity.counts
@@ -132,14 +122,14 @@ class Namespace:
     def advance(self, now: datetime) -> None:
         """Let everything take effect that is due by now, in the order of its time."""
         due = [
-            (moment, place, message, entity)
-            for place, entity in enumerate(list(self._entities.values()))
-            for moment, message in entity.intake.take_due(now)
+            (scheduled, entity)
+            for entity in self._entities.values()
+            for scheduled in entity.intake.take_due(now)
         ]
-        due.sort(key=lambda each: (each[0], each[1], each[2].sequence_number))
-        for moment, _, message, entity in due:
+        due.sort(key=lambda each: each[0].due)  # in order of number and entity where equal
+        for scheduled, entity in due:
             number = entity.intake.next_number()
-            self._arrive(entity, message.content, number, message.sequence_number, moment, 0)
+            self._arrive(entity, scheduled.content, number, scheduled.number, scheduled.due, hops=0)
         for store in self._stores():
             store.advance(now)
 

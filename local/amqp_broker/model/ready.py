@@ -47,9 +47,6 @@ class ReadyIndex:
             if first is not None and group is not None:
                 yield first, group
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._waiting)
-
     def __len__(self) -> int:
         return len(self._waiting)
 

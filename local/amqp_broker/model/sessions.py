@@ -1,7 +1,6 @@
-"""Locks on sessions, and the state that each session keeps.
+"""Locks on sessions.
 
-Source: learn.microsoft.com/azure/service-bus-messaging/message-sessions. The state outlives
-locks and messages until somebody clears it.
+Source: learn.microsoft.com/azure/service-bus-messaging/message-sessions.
 """
 
 from collections.abc import Iterable
@@ -25,7 +24,6 @@ class Sessions:
     def __init__(self, lock_duration: timedelta) -> None:
         self.lock_duration = lock_duration
         self._locks: dict[str, SessionLock] = {}
-        self._states: dict[str, bytes] = {}
 
     def is_locked(self, session_id: str) -> bool:
         return session_id in self._locks
@@ -65,13 +63,3 @@ class Sessions:
         for lock in expired:
             del self._locks[lock.session_id]
         return expired
-
-    def state(self, session_id: str) -> bytes | None:
-        return self._states.get(session_id)
-
-    def set_state(self, session_id: str, state: bytes | None) -> None:
-        """None clears it."""
-        if state is None:
-            self._states.pop(session_id, None)
-        else:
-            self._states[session_id] = state

@@ -1,21 +1,20 @@
-"""Messages that can be received: peek-lock, settlement, deferral, dead-lettering, lifetimes.
+"""Messages that can be received: peek-lock, settlement, dead-lettering, lifetimes.
 
 Sources, all below learn.microsoft.com/azure/service-bus-messaging:
 - message-transfers-locks-settlement: locks, and what each settlement does.
 - service-bus-dead-letter-queues: reasons `MaxDeliveryCountExceeded`, `TTLExpiredException`.
-- message-deferral: a deferred message is received by its sequence number only.
 - message-expiration: a message does not expire while it is locked.
 - message-sessions: closing a session costs its messages no delivery, losing its lock does.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from local.amqp_broker.model.errors import LockLost, MessageNotFound, NotAllowed, SessionLockLost
-from local.amqp_broker.model.message import DeadLetter, Lock, Message, State
+from local.amqp_broker.model.errors import LockLost, NotAllowed, SessionLockLost
+from local.amqp_broker.model.message import DeadLetter, Lock, Message
 from local.amqp_broker.model.ready import ReadyIndex, lowest
 from local.amqp_broker.model.sessions import SessionLock, Sessions
 
@@ -61,7 +60,6 @@ class Store:
     def put(self, message: Message) -> None:
         """Take a message in. Its sequence number must be new to this store."""
         message.lock = None
-        message.state = State.ACTIVE
         self._messages[message.sequence_number] = message
         self._make_ready(message)
         if message.expires_at is not None:
@@ -92,53 +90,12 @@ class Store:
             self._lock(message, now, session)
         return message
 
-    def receive_and_delete(
-        self, now: datetime, session: SessionLock | None = None
-    ) -> Message | None:
-        message = self._take(now, session)
+    def receive_and_delete(self, now: datetime) -> Message | None:
+        """For callers in this process; no client receives so."""
+        message = self._take(now, None)
         if message is not None:
             del self._messages[message.sequence_number]
         return message
-
-    def receive_deferred(
-        self,
-        numbers: Iterable[int],
-        now: datetime,
-        session: SessionLock | None = None,
-        *,
-        delete: bool = False,
-    ) -> list[Message]:
-        """Deferred messages by number: all of them, or MessageNotFound."""
-        self.advance(now)
-        self.check_receivable(session)
-        messages = [self._deferred(number, session) for number in dict.fromkeys(numbers)]
-        for message in messages:
-            if delete:
-                del self._messages[message.sequence_number]
-            else:
-                self._lock(message, now, session)
-        return messages
-
-    def peek(
-        self,
-        from_number: int,
-        limit: int,
-        now: datetime,
-        scheduled: Iterable[Message] = (),
-        session_id: str | None = None,
-    ) -> list[Message]:
-        """Up to `limit` messages from `from_number` on, whatever their state; locks nothing."""
-        self.advance(now)
-        found = sorted(
-            (
-                message
-                for message in (*self._messages.values(), *scheduled)
-                if message.sequence_number >= from_number
-                and (session_id is None or message.content.session_id == session_id)
-            ),
-            key=lambda message: message.sequence_number,
-        )
-        return found[: max(0, limit)]
 
     # Settling
 
@@ -153,11 +110,6 @@ class Store:
     def release(self, token: UUID, now: datetime) -> None:
         """Give a message back unseen: that costs it no delivery."""
         self._return(self._settled(token, now), now)
-
-    def defer(self, token: UUID, now: datetime) -> None:
-        message = self._settled(token, now)
-        message.state = State.DEFERRED
-        self._return(message, now)
 
     def dead_letter(
         self, token: UUID, now: datetime, reason: str | None, description: str | None
@@ -260,10 +212,10 @@ class Store:
         self._ready.add(group, message.sequence_number)
 
     def _return(self, message: Message, now: datetime) -> None:
-        """Put an unlocked message where it belongs; a deferred one stays deferred."""
+        """Put an unlocked message where it belongs."""
         if message.expires_at is not None and message.expires_at <= now:
             self._expire(message)
-        elif message.state is State.ACTIVE:
+        else:
             self._make_ready(message)
 
     def _fail(self, message: Message, now: datetime) -> None:
@@ -301,18 +253,6 @@ class Store:
             for message in self._locked.values()
             if message.lock is not None and message.lock.session is session
         ]
-
-    def _deferred(self, number: int, session: SessionLock | None) -> Message:
-        message = self._messages.get(number)
-        found = (
-            message is not None
-            and message.state is State.DEFERRED
-            and message.lock is None
-            and (session is None or message.content.session_id == session.session_id)
-        )
-        if message is None or not found:
-            raise MessageNotFound(f"No deferred message {number} that could be locked.")
-        return message
 
     def _next_session(self) -> str | None:
         return lowest(

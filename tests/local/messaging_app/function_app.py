@@ -73,8 +73,7 @@ async def kept(message: func.ServiceBusMessage) -> None:
     cardinality=func.Cardinality.MANY,
     data_type=func.DataType.BINARY,
 )
-@app.retry(strategy="exponential_backoff", max_retry_count="-1", minimum_interval="00:00:00",
-           maximum_interval="00:00:01")  # fmt: skip
+@app.retry(strategy="fixed_delay", max_retry_count="-1", delay_interval="00:00:00")
 async def many(events: List[func.EventHubEvent], context: func.Context) -> None:
     bodies = [event.get_body() for event in events]
     journal.append(

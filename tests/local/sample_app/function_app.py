@@ -70,7 +70,7 @@ def stubborn(timer: func.TimerRequest, context: func.Context) -> None:
         raise ValueError("not yet")
 
 
-@app.route(route="items/{id:int}/{kind?}", methods=["GET", "POST"])
+@app.route(route="items/{id}/{kind?}", methods=["GET", "POST"])
 async def item(req: func.HttpRequest) -> func.HttpResponse:
     """Answer what was asked."""
     seen = {

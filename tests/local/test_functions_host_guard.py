@@ -10,11 +10,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from local.functions_host.doors import refusal
 from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import Level
 from local.functions_host.host import FunctionsHost
 from local.functions_host.keys import Keys, new_keys, read_keys
+from local.functions_host.request_guard import refusal
 
 SAMPLE_APP = Path(__file__).parent / "sample_app"
 SETTINGS = {

@@ -1,4 +1,4 @@
-"""Time as the stand-in sees it: the machine's, or one that a test moves."""
+"""Time as the stand-ins see it: the machine's, or one that a test moves."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
