@@ -40,7 +40,6 @@ MARK_NEAREST_THE_MIDDLE = """() => {
 pytestmark = [
     pytest.mark.skipif(not CHROMIUM, reason="no chromium in PATH: apt-get install chromium"),
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.timeout(180),
 ]
 
 

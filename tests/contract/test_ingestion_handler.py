@@ -48,6 +48,7 @@ from tests.local.polling import POLL_SECONDS
 from tests.settings.test_settings import SINGLE
 
 ROOT = Path(__file__).parents[2]
+SECONDS_MAX = 120
 NAME = "examples.device_totals:handling"
 NO_STORAGE = (
     "DefaultEndpointsProtocol=http;AccountName=gone;AccountKey=a2V5;"
@@ -206,8 +207,8 @@ class Processes:
             "EventHubConnection": stand_in.connection_string,
             "EventHubName": self.hub_name,
             "IngestionDatabaseUrl": url,
-            "OwnershipRenewSeconds": "0.2",
-            "OwnershipExpireSeconds": "1.5",
+            "OwnershipRenewSeconds": "0.5",
+            "OwnershipExpireSeconds": "3",
             "BalancingSeconds": "0.2",
         }
         self.sql = Sql(url, own)
@@ -240,7 +241,7 @@ class Processes:
         return int(await self.sql.read(lambda c: c.execute(query).scalar_one()))
 
     async def counted(self, count: int) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             while await self.total() < count:
                 assert self.running[-1].poll() is None, self.log.read_text()
                 await asyncio.sleep(POLL_SECONDS)
@@ -278,7 +279,7 @@ async def test_by_run_with_a_handler_totals_are_exact_though_a_process_is_killed
     assert await read_totals(processes.sql) == exact(readings(count))
     assert await processes.checkpoint() == count - 1
     last.terminate()
-    assert await asyncio.to_thread(last.wait, 30) == 0
+    assert await asyncio.to_thread(last.wait, SECONDS_MAX) == 0
     for name, value in {**processes.environ, "IngestionHandler": NAME}.items():
         monkeypatch.setenv(name, value)
     replay = ["replay", "0", "--into", "look", "--from-sequence", "0"]

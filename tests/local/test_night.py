@@ -53,7 +53,6 @@ def is_page(path: Path) -> bool:
     return path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-@pytest.mark.timeout(300)
 async def test_a_night_beside_the_demo_ends_with_trends_of_yesterday(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
