@@ -26,7 +26,6 @@ var tableNames = [
   'Scaling'
   'Claims'
   'Ingestion'
-  'Checkpoints'
   'Ownership'
   'Breaker'
   'Notifications', 'Trends'
