@@ -44,8 +44,9 @@ package: $(READY) ## the app as a zip to deploy, in .local/app.zip
 bench: $(READY) ## measurements as JSON lines; GROUP=decide for one group
 	@$(BIN)/python -m bench $(GROUP)
 
-simulate: $(READY) ## every seeded simulation; SEEDS=10000 FIRST=5000, or SEED=7 ONLY=ingestion again
+simulate: $(READY) ## every seeded simulation, then random calls on every store; SEEDS=10000 FIRST=5000 EXAMPLES=200, or SEED=7 ONLY=ingestion again
 	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+	@$(if $(SEED)$(ONLY),,STATEFUL_EXAMPLES=$(or $(EXAMPLES),60) $(BIN)/python -m pytest -q --timeout 0 tests/contract/test_stateful_*.py)
 
 mutants: $(MUTANTS)/.ready ## small changes to the rules that some test must notice; ONLY='shared.autoscaling.deciding.decide.*'
 	@$(MUTANTS)/bin/python -m tests.mutants $(if $(ONLY),'$(ONLY)')

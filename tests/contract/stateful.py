@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from contextvars import Context
@@ -315,14 +316,19 @@ class StoreMachine(SideBySide):
         self.runner.close()
 
 
-def run_machine(make: Callable[[], SideBySide], examples: int, steps: int = 40) -> None:
-    """Examples of a machine: so many, or as many as STATEFUL_EXAMPLES says."""
-    told = os.environ.get("STATEFUL_EXAMPLES")
+def run_machine(
+    make: Callable[[], SideBySide],
+    examples: int,
+    steps: int = 40,
+    examples_max: int = sys.maxsize,
+) -> None:
+    """Run so many examples of a machine, or as many as STATEFUL_EXAMPLES asks for."""
+    asked = os.environ.get("STATEFUL_EXAMPLES")
     options = settings(
-        max_examples=int(told or examples),
+        max_examples=min(int(asked or examples), examples_max),
         stateful_step_count=steps,
-        derandomize=told is None,
-        phases=(Phase.generate, Phase.shrink) if told else (Phase.generate,),
+        derandomize=asked is None,
+        phases=(Phase.generate, Phase.shrink) if asked else (Phase.generate,),
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),

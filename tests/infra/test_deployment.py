@@ -316,7 +316,9 @@ def test_an_app_that_runs_nothing_is_an_alert() -> None:
 def test_the_alert_on_silence_watches_a_timer_that_is_always_there() -> None:
     (name,) = re.findall(r'name == "(\w+)"', silence()["query"])
     source = (ROOT / "function_app.py").read_text()
-    declared = re.search(rf"@functions\.timer_trigger\((.+)\)\n(?:@.+\n)*async def {name}\(", source)
+    declared = re.search(
+        rf"@functions\.timer_trigger\((.+)\)\n(?:@.+\n)*async def {name}\(", source
+    )
     assert declared is not None, "a timer of the app itself, not of a part that settings leave out"
     assert "settings.metric_collector_schedule" in declared[1]
     due = croniter(EXAMPLE["MetricCollectorSchedule"], NOW, second_at_beginning=True)

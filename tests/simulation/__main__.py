@@ -26,7 +26,6 @@ NAMES = (
     "ingestion_redrive",
     "ingestion_sql",
     "ingestion_trigger",
-    "ingestion_checkpoints",
     "ingestion_slow_failures",
     "autoscaling",
     "nightly",

@@ -30,9 +30,25 @@ def test_a_failure_is_told_by_its_seed_with_the_command_that_replays_it(
     assert "in check_seed" in capsys.readouterr().out, "the trace"
 
 
+def make_would_run(*words: str) -> str:
+    command = ["make", "--dry-run", "simulate", *words]
+    root = Path(__file__).parents[2]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+
+
 def test_make_passes_the_first_seed_on() -> None:
-    command = ["make", "--dry-run", "simulate", "SEEDS=10", "FIRST=70"]
-    told = subprocess.run(
-        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
-    )
-    assert "-m tests.simulation --seeds 10 --first 70" in told.stdout
+    assert "-m tests.simulation --seeds 10 --first 70" in make_would_run("SEEDS=10", "FIRST=70")
+
+
+def test_make_simulate_goes_on_with_more_examples_of_random_calls() -> None:
+    assert "STATEFUL_EXAMPLES=60 " in make_would_run()
+    assert "STATEFUL_EXAMPLES=7 " in make_would_run("EXAMPLES=7")
+    assert "STATEFUL_EXAMPLES" not in make_would_run("SEED=7", "ONLY=ingestion")
+
+
+def test_every_simulation_is_run() -> None:
+    modules = Path(__file__).parent.glob("test_*.py")
+    simulations = {
+        m.stem.removeprefix("test_") for m in modules if "\ndef check_seed" in m.read_text()
+    }
+    assert set(__main__.NAMES) == simulations
