@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shared.sampling.estimates import EventEstimates, figures, t_975
+from shared.sampling.estimates import EventEstimates, t_975
 from shared.sampling.model import Weight, WeightSource
-from shared.sampling.operations import Level, Operation
-from shared.sampling.partials import Item, Partial, merged, partial_of
+from tests.sampling.partials import Item, Level, Operation, Partial, figures, merged, partial_of
 
 ITEMS = st.lists(
     st.builds(
