@@ -112,10 +112,6 @@ class EventEstimates:
     weight_max: float
     doubtful_records: int
 
-    @property
-    def trusted(self) -> bool:
-        return self.doubtful_records == 0
-
 
 def figures(sums: Sums) -> EventEstimates:
     """The final figures. Of no records there are zeros, and no sampling rate."""
