@@ -155,7 +155,7 @@ def sums_by_hour(records: DataFrame) -> DataFrame:
 
 
 def shares_by_day(records: DataFrame) -> DataFrame:
-    """Σ and Σ² of what each operation adds to the variances; see ``shared.sampling.operations``."""
+    """Σ and Σ² of what each operation adds to the variances; see ``shared.sampling.estimates``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

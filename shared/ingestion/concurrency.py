@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -59,7 +60,8 @@ def heartbeat_every(seconds: float) -> WithHeartbeat:
         async def go_on() -> None:
             while not ended.is_set():
                 await beat()
-                await _wait(ended, seconds)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), seconds)
 
         loop = asyncio.get_running_loop()
         first = loop.call_later(seconds, lambda: beats.append(loop.create_task(go_on())))
@@ -72,13 +74,6 @@ def heartbeat_every(seconds: float) -> WithHeartbeat:
                 await task
 
     return with_heartbeat
-
-
-async def _wait(ended: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(ended.wait(), seconds)
-    except TimeoutError:
-        return
 
 
 def task_runner(tasks_max: int) -> TaskRunner:

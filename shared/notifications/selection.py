@@ -90,10 +90,10 @@ def _notification(
 ) -> Notification:
     newest = max(new, key=lambda news: news.time)
     more = f" ({len(new) - 1} more of this kind)" if len(new) > 1 else ""
-    told = replace(newest, text=f"{newest.text}{more}", data={**newest.data, "count": len(new)})
+    combined = replace(newest, text=f"{newest.text}{more}", data={**newest.data, "count": len(new)})
     until = max(newest.time, record.seen_until or newest.time)
     seen = (*record.seen, *map(_short, new))[-SEEN_MAX:]
-    return Notification(key, told, replace(record, seen=seen, seen_until=until, sent_at=now))
+    return Notification(key, combined, replace(record, seen=seen, seen_until=until, sent_at=now))
 
 
 def _short(news: News) -> str:
@@ -117,9 +117,9 @@ def due_conditions(
         pause = intervals.repeat if record.lasting_since else intervals.quiet
         if _may_send(record, now, pause):
             since = record.lasting_since or now
-            told = replace(news, news_id=f"{_began(key, since)}/{_moment(now)}", time=now)
+            dated = replace(news, news_id=f"{_began(key, since)}/{_moment(now)}", time=now)
             notifications.append(
-                Notification(key, told, replace(record, sent_at=now, lasting_since=since))
+                Notification(key, dated, replace(record, sent_at=now, lasting_since=since))
             )
     return notifications
 
@@ -159,7 +159,7 @@ def read_from(
 def handled_until(
     events: Iterable[News],
     known: Mapping[Key, NotificationRecord],
-    told: Collection[Key],
+    sent: Collection[Key],
     now: datetime,
 ) -> datetime:
     """Now, or the time of the first event that is still to be told: it was held back by the quiet
@@ -167,7 +167,7 @@ def handled_until(
     waiting = [
         news.time
         for news in events
-        if (key := (news.kind, news.subject)) not in told and _is_new(news, known.get(key, NEVER))
+        if (key := (news.kind, news.subject)) not in sent and _is_new(news, known.get(key, NEVER))
     ]
     return min([now, *waiting])
 

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from statistics import median
+from typing import Literal
 
 from shared.sampling.baseline import Point, expect
+from shared.sampling.estimates import EventEstimates
 
 SCORE_MAX = 2.8
 """Standard errors from the expectation beyond which a day is out of the ordinary.
@@ -27,6 +29,9 @@ RELATIVE_ERROR_MAX = 10.0
 LOG_SHARE_MAX = 100.0
 FEW_MIN = 0.5
 """Of the variance of days."""
+
+DOUBTFUL_MAX = 0.05
+"""A larger share of records with doubtful weights makes the whole day doubtful."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,25 @@ class Day:
             return 0.0
         relative_error = min(self.standard_error / self.value, RELATIVE_ERROR_MAX)
         return max(1 / max(self.effective_records, 1.0), relative_error**2)
+
+
+def day_of(
+    figures: EventEstimates,
+    day: date,
+    of: Literal["count", "total"] = "count",
+    control: float | None = None,
+) -> Day:
+    """By adjusted count, or by adjusted sum of a measurement that is not negative."""
+    estimate = figures.count if of == "count" else figures.total
+    return Day(
+        day=day,
+        value=estimate.value,
+        standard_error=estimate.standard_error,
+        effective_records=figures.effective_records,
+        sampling_rate_percent=figures.sampling_rate_percent,
+        control=control,
+        trusted=figures.doubtful_records <= DOUBTFUL_MAX * figures.records,
+    )
 
 
 @dataclass(frozen=True, slots=True)

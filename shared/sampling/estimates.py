@@ -8,15 +8,74 @@ whole operations; by record shows how much too small it would be to forget that.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-
-from shared.sampling.partials import Partial
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 NORMAL_975 = 1.959963984540054
 T_SMALL = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706)
 """Student's t at 97.5 % of 1 to 5 degrees of freedom, where the expansion is not close enough."""
 DEGREES_ROUNDING = 1e-9
 """Whole degrees may come out of sums a little below, depending on the order of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Additive figures of one event on one day: k is a record's weight, x its value.
+
+    Merging the sums of files, tasks and days gives the sums of the whole. Copies of records must
+    have been removed before. Shares are what each operation, or record without one, adds to the
+    variance of the adjusted count or sum; a weight of 1 adds none.
+
+    SDKs sample whole operations: a hash of the operation id is compared with the sampling rate, so
+    all records of an operation at one rate are kept or lost together. Where the rate changed within
+    an operation, the records at the lower rate are kept only if those at the higher one are. With
+    inclusion 1/k and joint inclusion 1/max(k, l) Horvitz and Thompson's estimator is the sum over
+    all pairs of records of (1 - 1/min(k, l))·k·x·l·y. Summed by levels k1 < k2 < … that is the sum
+    over levels of (1/k_before - 1/k)·(what all levels from this one up add to the adjusted sum)²,
+    with k0 = 1: of one level k(k - 1)(Σ x)², and never negative.
+    """
+
+    records: int = 0
+    duplicates: int = 0
+    late: int = 0
+    doubtful: int = 0
+    """Those whose weight cannot be trusted."""
+    valued: int = 0
+    """Records that have the measurement."""
+    raw_sum: float = 0
+    weight_sum: float = 0
+    weight_square_sum: float = 0
+    weight_max: float = 0
+    adjusted_sum: float = 0
+    """Σ kx"""
+    count_variance: float = 0
+    """Σ k(k - 1): of the adjusted count, were each record sampled by itself."""
+    sum_variance: float = 0
+    """Σ k(k - 1)x²: of the adjusted sum, were each record sampled by itself."""
+    count_shares: float = 0
+    sum_shares: float = 0
+    count_share_squares: float = 0
+    sum_share_squares: float = 0
+
+    @property
+    def figures(self) -> EventEstimates:
+        return figures(self)
+
+    def merge(self, other: Sums) -> Sums:
+        added = {name: getattr(self, name) + getattr(other, name) for name in NAMES}
+        return Sums(**{**added, "weight_max": max(self.weight_max, other.weight_max)})
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+NAMES = tuple(field.name for field in fields(Sums))
+
+
+def sums_of(found: Mapping[str, Any]) -> Sums:
+    """What is missing or null is 0: nothing was sampled, so nothing adds to a variance."""
+    return Sums(**{name: found[name] for name in NAMES if found.get(name) is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,51 +112,40 @@ class EventEstimates:
     weight_max: float
     doubtful_records: int
 
-    @property
-    def trusted(self) -> bool:
-        return self.doubtful_records == 0
 
-
-def figures(partial: Partial) -> EventEstimates:
-    """The final figures. A partial of no records has zeros, and no sampling rate."""
-    weights, squares = partial.weight_sum, partial.weight_square_sum
+def figures(sums: Sums) -> EventEstimates:
+    """The final figures. Of no records there are zeros, and no sampling rate."""
+    weights, squares = sums.weight_sum, sums.weight_square_sum
     return EventEstimates(
-        records=partial.records,
-        raw_sum=partial.raw_sum,
-        sampling_rate_percent=100 * partial.records / weights if partial.records else None,
-        count=_count(partial),
-        total=_total(partial),
+        records=sums.records,
+        raw_sum=sums.raw_sum,
+        sampling_rate_percent=100 * sums.records / weights if sums.records else None,
+        count=_count(sums),
+        total=_total(sums),
         effective_records=weights * weights / squares if squares else 0.0,
-        weight_max=partial.weight_max,
-        doubtful_records=partial.doubtful_records,
+        weight_max=sums.weight_max,
+        doubtful_records=sums.doubtful,
     )
 
 
-def _count(partial: Partial) -> Estimate:
-    shares = [operation.count_variance for operation in partial.operations.values()]
-    single = partial.single
-    variance, reach = _spread(shares, single.count_variance, single.count_variance_squares)
-    at_least = float(partial.records)
-    return _estimate(partial.weight_sum, variance, partial.count_variance, reach, at_least)
+def _count(sums: Sums) -> Estimate:
+    reach = _reach(sums.count_shares, sums.count_share_squares)
+    at_least = float(sums.records)
+    return _estimate(sums.weight_sum, sums.count_shares, sums.count_variance, reach, at_least)
 
 
-def _total(partial: Partial) -> Estimate:
-    shares = [operation.sum_variance for operation in partial.operations.values()]
-    single = partial.single
-    variance, reach = _spread(shares, single.sum_variance, single.sum_variance_squares)
-    return _estimate(partial.adjusted_sum, variance, partial.sum_variance, reach, -math.inf)
+def _total(sums: Sums) -> Estimate:
+    reach = _reach(sums.sum_shares, sums.sum_share_squares)
+    return _estimate(sums.adjusted_sum, sums.sum_shares, sums.sum_variance, reach, -math.inf)
 
 
-def _spread(shares: list[float], single: float, lone_squares: float) -> tuple[float, float]:
-    """The variance, and the factor from its root to half an interval.
+def _reach(variance: float, squares: float) -> float:
+    """The factor from the root of a variance to half an interval.
 
     Few or uneven shares make a variance unsure itself: Student's t with Satterthwaite's degrees of
     freedom, (Σv)²/Σv² shares less one.
     """
-    variance = math.fsum([single, *shares])
-    squares = math.fsum([lone_squares, *[share * share for share in shares]])
-    degrees = variance * variance / squares - 1 if squares > 0 else math.inf
-    return variance, t_975(degrees)
+    return t_975(variance * variance / squares - 1 if squares > 0 else math.inf)
 
 
 def _estimate(

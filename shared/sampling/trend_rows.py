@@ -116,8 +116,8 @@ def unreadable_trend(row: Mapping[str, Any], error: Exception) -> Trend:
     """The row by its keys, and why it cannot be read."""
     reason = f"{type(error).__name__}: {error}"[:300]
     place = f"{row['PartitionKey']}/{row['RowKey']}"
-    told = f"row {place!r} of table Trends cannot be read ({reason})"
-    return Trend(row["RowKey"], row["PartitionKey"], "", verdict=UNREADABLE, reason=told)
+    why = f"row {place!r} of table Trends cannot be read ({reason})"
+    return Trend(row["RowKey"], row["PartitionKey"], "", verdict=UNREADABLE, reason=why)
 
 
 def trend_of(row: Mapping[str, Any]) -> Trend:

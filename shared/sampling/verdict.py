@@ -228,15 +228,8 @@ def evidence_of(today: Day, tests: Tests, usual_rate: float | None) -> Evidence:
         "usual_sampling_rate_percent": usual_rate,
         "control": today.control,
     }
-    by_name = {
-        "by_value": tests.by_value,
-        "by_control": tests.by_control,
-        "of_control": tests.of_control,
-    }
-    for name, test in by_name.items():
-        if test is not None:
-            evidence[f"share_{name}"] = test.share
-            evidence[f"score_{name}"] = test.score
-            evidence[f"score_min_{name}"] = test.score_min
-            evidence[f"smallest_loss_{name}"] = test.smallest_loss
+    for name in Tests.__slots__:
+        test = getattr(tests, name)
+        for figure in ("share", "score", "score_min", "smallest_loss") if test else ():
+            evidence[f"{figure}_{name}"] = getattr(test, figure)
     return evidence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any, Literal
 
 Shown = Mapping[str, Any]
@@ -46,8 +47,8 @@ def _unread(card: Shown) -> list[dict[str, str]]:
 
 def _of_card(card: Shown, here: str) -> Iterator[dict[str, str]]:
     now = card["status"]
-    told = (*_failing(now), *_waiting(now), *_late(card), *_silent(now), *_rows(card), *_mode(now))
-    for severity, what, todo in told:
+    problems = (_failing(now), _waiting(now), _late(card), _silent(now), _rows(card), _mode(now))
+    for severity, what, todo in chain.from_iterable(problems):
         yield _item(severity, f"{now['name']}: {what}", todo, here)
 
 
@@ -83,12 +84,12 @@ def _seconds(now: str, time: str | None) -> float:
 
 
 def _rows(card: Shown) -> Iterator[Problem]:
-    for told in card["status"]["unreadable"]:
-        yield "warn", told, "the app goes on without it"
+    for problem in card["status"]["unreadable"]:
+        yield "warn", problem, "the app goes on without it"
     lines = [e for e in card["history"].get("events", ()) if e["kind"] == "unreadable"]
     if lines:
-        told = f"{len(lines)} line(s) of the decision log cannot be read: {lines[0]['reason']}"
-        yield "warn", told, "the version that wrote them can read them"
+        what = f"{len(lines)} line(s) of the decision log cannot be read: {lines[0]['reason']}"
+        yield "warn", what, "the version that wrote them can read them"
 
 
 def _late(card: Shown) -> Iterator[Problem]:

@@ -40,7 +40,13 @@ OVERLAP = timedelta(seconds=30)
 PANEL_SECONDS_MAX = 8
 UNKNOWN = "it is not known whether the override was written"
 FIELDS = ("mode", "exact", "floor", "freeze_scale_in", "reason", "for", "by", "clear")
-"""Of a word over the rules."""
+"""Of an override."""
+STATUS: Mapping[type[Exception], int] = {
+    UnknownResource: 404,
+    OverrideRefused: 400,
+    StateConflict: 409,
+}
+"""What a refusal of the flows is answered with."""
 log = logging.getLogger(__name__)
 
 Panel = Callable[[], Awaitable[Any]]
@@ -114,16 +120,18 @@ async def read_panel(board: Board, name: str) -> Reply:
     return await _answer(name, board.panels[name]())
 
 
-async def _answer(name: str, read: Awaitable[Any]) -> Reply:
+async def _answer(
+    name: str, answer: Awaitable[Any], failure: Callable[[str, Exception], str] | None = None
+) -> Reply:
     try:
         async with asyncio.timeout(PANEL_SECONDS_MAX):
-            return shown(await read)
-    except UnknownResource as error:
-        return refused(Refused(404, str(error)))
+            return shown(await answer)
     except Refused as error:
         return refused(error)
     except Exception as error:
-        return refused(Refused(503, not_read(name, error)))
+        if status := STATUS.get(type(error)):
+            return refused(Refused(status, str(error)))
+        return refused(Refused(503, (failure or not_read)(name, error)))
 
 
 async def _read(board: Board, request: Request) -> Any:
@@ -172,28 +180,24 @@ async def history(board: Board, resource: Resource, hours: float) -> dict[str, A
 
 
 async def put_override(board: Board, name: str, request: Request, change_id: str) -> Reply:
-    """Put in a word over the rules, or take it back: see Override and docs/operations.md.
+    """Override the rules, or go back to them: see Override and docs/operations.md.
 
     The body: ``mode, exact, floor, freeze_scale_in, reason, for, by``, or ``{"clear": true}``.
     """
-    try:
+
+    async def put() -> Any:
         resource = find(board.resources, name)
-        async with asyncio.timeout(PANEL_SECONDS_MAX):
-            line = await control.run(resource, _change(request, change_id), board.store)
-    except UnknownResource as error:
-        return refused(Refused(404, str(error)))
-    except OverrideRefused as error:
-        return refused(Refused(400, str(error)))
-    except StateConflict as error:
-        return refused(Refused(409, str(error)))
-    except Refused as error:
-        return refused(error)
-    except StateUnreadable as error:  # nothing is decided as it is
-        return refused(Refused(503, str(error)))
-    except Exception as error:
-        log.warning("[override_failed] %s: %s: %s", name, type(error).__name__, error)
-        return refused(Refused(503, f"{UNKNOWN}: {_reason(error)}"))
-    return shown({"resource": resource.name, "said": line.reason})
+        line = await control.run(resource, _change(request, change_id), board.store)
+        return {"resource": resource.name, "said": line.reason}
+
+    return await _answer(name, put(), _not_written)
+
+
+def _not_written(name: str, error: Exception) -> str:
+    if isinstance(error, StateUnreadable):  # nothing is decided as it is
+        return str(error)
+    log.warning("[override_failed] %s: %s: %s", name, type(error).__name__, error)
+    return f"{UNKNOWN}: {_reason(error)}"
 
 
 def _change(request: Request, change_id: str) -> Change:

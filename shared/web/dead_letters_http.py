@@ -44,51 +44,60 @@ class DeadLetterService:
     sent: Callable[[Sequence[StoredDeadLetter]], Awaitable[None]]
 
 
-async def list_letters(request: Request, service: DeadLetterService) -> Reply:
+Action = Callable[[Request, DeadLetterService], Awaitable[Any]]
+
+
+def _answering(action: Action) -> Callable[[Request, DeadLetterService], Awaitable[Reply]]:
+    """What the action gives, as a reply; so is what it raises."""
+
+    async def reply(request: Request, service: DeadLetterService) -> Reply:
+        try:
+            return shown(await action(request, service))
+        except Refused as error:
+            return refused(error)
+        except NotFound as error:
+            return shown({"error": str(error)}, 404)
+        except (StoreUnavailable, HubUnavailable, DependencyDown) as error:
+            return shown({"error": f"{type(error).__name__}: {error}"}, 503)
+        except IngestionError as error:
+            return shown({"error": f"{type(error).__name__}: {error}"}, 500)
+
+    return reply
+
+
+@_answering
+async def list_letters(request: Request, service: DeadLetterService) -> Any:
     """So many of them; ``?partition=&kind=&limit=&after=``."""
-
-    async def answer() -> Any:
-        limit = _number(request.query.get("limit", "100"), "limit", LIST_MAX)
-        after = request.query.get("after")
-        start = _number(after, "after") if after else None
-        return view.letters_page(await find(service.store, _wanted(request), limit, start), limit)
-
-    return await _answered(answer)
+    limit = _number(request.query.get("limit", "100"), "limit", LIST_MAX)
+    after = request.query.get("after")
+    start = _number(after, "after") if after else None
+    return view.letters_page(await find(service.store, _wanted(request), limit, start), limit)
 
 
-async def show(request: Request, service: DeadLetterService) -> Reply:
+@_answering
+async def show(request: Request, service: DeadLetterService) -> Any:
     """One, with its error and body."""
-
-    async def answer() -> Any:
-        return view.letter_with_body(*await read(service.store, service.hub, _one(request)))
-
-    return await _answered(answer)
+    return view.letter_with_body(*await read(service.store, service.hub, _one(request)))
 
 
-async def redrive(request: Request, service: DeadLetterService) -> Reply:
+@_answering
+async def redrive(request: Request, service: DeadLetterService) -> Any:
     """One into the pipeline again, exactly once."""
-
-    async def answer() -> Any:
-        letters = await find(service.store, _one(request), TAKEN_UP_MAX)
-        if not letters:
-            raise NotFound("no dead letter of this number")
-        outcome = await service.redriver.run(letters)
-        await service.sent(outcome.done)
-        return view.result(outcome)
-
-    return await _answered(answer)
+    letters = await find(service.store, _one(request), TAKEN_UP_MAX)
+    if not letters:
+        raise NotFound("no dead letter of this number")
+    outcome = await service.redriver.run(letters)
+    await service.sent(outcome.done)
+    return view.result(outcome)
 
 
-async def purge_older(request: Request, service: DeadLetterService) -> Reply:
+@_answering
+async def purge_older(request: Request, service: DeadLetterService) -> Any:
     """Give up what failed so many days ago: ``{"older_than_days": 30}``, a hundred at a time."""
-
-    async def answer() -> Any:
-        days = _days(request)
-        letters = await _older(service.store, _wanted(request), timedelta(days=days))
-        outcome = await purge(service.store, letters) if letters else DeadLetterResult()
-        return {**view.result(outcome), "more": len(letters) == TAKEN_UP_MAX}
-
-    return await _answered(answer)
+    days = _days(request)
+    letters = await _older(service.store, _wanted(request), timedelta(days=days))
+    outcome = await purge(service.store, letters) if letters else DeadLetterResult()
+    return {**view.result(outcome), "more": len(letters) == TAKEN_UP_MAX}
 
 
 async def _older(
@@ -99,19 +108,6 @@ async def _older(
         return ()
     before = await older_than(store, streams[0], age)
     return await find(store, replace(wanted, failed_before=before), TAKEN_UP_MAX)
-
-
-async def _answered(answer: Callable[[], Awaitable[Any]]) -> Reply:
-    try:
-        return shown(await answer())
-    except Refused as error:
-        return refused(error)
-    except NotFound as error:
-        return shown({"error": str(error)}, 404)
-    except (StoreUnavailable, HubUnavailable, DependencyDown) as error:
-        return shown({"error": f"{type(error).__name__}: {error}"}, 503)
-    except IngestionError as error:
-        return shown({"error": f"{type(error).__name__}: {error}"}, 500)
 
 
 def _wanted(request: Request) -> DeadLetterQuery:

@@ -10,13 +10,12 @@ from functools import cached_property, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from shared.adapters.arm.no_switch import NoSwitch
 from shared.autoscaling.declaring import AzureMonitorMetric, HubMetric
 from shared.autoscaling.policy import Resource
 from shared.ingestion.breaker.breaker import BreakerTimes
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.breaker.guard import BreakerGuard
-from shared.ingestion.breaker.ports import Announcer, ConsumptionSwitch
+from shared.ingestion.breaker.ports import Announcer, ConsumptionSwitch, NoSwitch
 from shared.ingestion.concurrency import heartbeat_every, task_runner
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.dead_letters.redrive import Redriver

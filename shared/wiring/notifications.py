@@ -52,8 +52,7 @@ class NotificationParts(Parts):
     async def _resources(self, since: datetime, now: datetime) -> Observed:
         minutes = self._app.settings.notifications.at_maximum_minutes
         resources, store = self._app.resources.values(), self._app.scaling.store
-        found = await notify.run(resources, store, since, now, minutes)
-        return Observed(found.events, found.conditions, found.unasked)
+        return await notify.run(resources, store, since, now, minutes)
 
     async def _breaker(self, _since: datetime, _now: datetime) -> Observed:
         seen = await self._app.ingestion.breaker_store.load()

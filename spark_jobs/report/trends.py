@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from shared.sampling.comparison import Day
-from shared.sampling.daily import DOUBTFUL_MAX, day_of
+from shared.sampling.comparison import DOUBTFUL_MAX, Day, day_of
 from shared.sampling.estimates import EventEstimates
 from shared.sampling.measured import combined, judge_measured
 from shared.sampling.model import RecordKind

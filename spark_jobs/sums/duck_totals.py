@@ -1,7 +1,7 @@
 """Blocks of whole operations to sums by day and hour, in DuckDB: the last step of a task.
 
 Gives what ``engine_spark`` gives: copies are counted once, and each operation adds to the variances
-as ``shared.sampling.operations`` says.
+as ``shared.sampling.estimates`` says.
 """
 
 from __future__ import annotations

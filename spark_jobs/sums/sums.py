@@ -1,13 +1,12 @@
-"""Additive figures of one event on one day, as engines return them, and what follows from them."""
+"""What engines return: additive figures by event and day, and by hour."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
-from shared.sampling.estimates import EventEstimates, figures
-from shared.sampling.partials import Partial, SingleRecords
+from shared.sampling.estimates import NAMES, Sums, sums_of
+
+__all__ = ["NAMES", "HourSums", "Series", "Sums", "sums_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,64 +16,6 @@ class Series:
     kind: str
     event: str
     dims: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """k is a record's weight, x its value; shares are what each operation adds to a variance."""
-
-    records: int = 0
-    duplicates: int = 0
-    late: int = 0
-    doubtful: int = 0
-    valued: int = 0
-    """Records that have the measurement."""
-    raw_sum: float = 0
-    weight_sum: float = 0
-    weight_square_sum: float = 0
-    weight_max: float = 0
-    adjusted_sum: float = 0
-    count_variance: float = 0
-    sum_variance: float = 0
-    count_shares: float = 0
-    sum_shares: float = 0
-    count_share_squares: float = 0
-    sum_share_squares: float = 0
-
-    @property
-    def figures(self) -> EventEstimates:
-        single = SingleRecords(
-            self.count_shares, self.sum_shares, self.count_share_squares, self.sum_share_squares
-        )
-        return figures(
-            Partial(
-                records=self.records,
-                doubtful_records=self.doubtful,
-                raw_sum=self.raw_sum,
-                weight_sum=self.weight_sum,
-                weight_square_sum=self.weight_square_sum,
-                weight_max=self.weight_max,
-                adjusted_sum=self.adjusted_sum,
-                count_variance=self.count_variance,
-                sum_variance=self.sum_variance,
-                single=single,
-            )
-        )
-
-    def merge(self, other: Sums) -> Sums:
-        added = {name: getattr(self, name) + getattr(other, name) for name in NAMES}
-        return Sums(**{**added, "weight_max": max(self.weight_max, other.weight_max)})
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-NAMES = tuple(field.name for field in fields(Sums))
-
-
-def sums_of(found: Mapping[str, Any]) -> Sums:
-    """What is missing or null is 0: nothing was sampled, so nothing adds to a variance."""
-    return Sums(**{name: found[name] for name in NAMES if found.get(name) is not None})
 
 
 @dataclass(frozen=True, slots=True)

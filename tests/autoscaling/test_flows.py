@@ -502,8 +502,8 @@ async def test_poison_that_waited_while_the_app_stood_still_is_told_all_the_same
     (line,) = await world.store.log(UNATTRIBUTED)
     assert line.time == old.inserted_at + timedelta(hours=3, minutes=20)
     since = world.now - NotificationIntervals().look_back
-    happened, *_ = await news.run([], world.store, since, world.now, 30)
-    assert [each.kind for each in happened] == [NewsKind.POISON]
+    seen = await news.run([], world.store, since, world.now, 30)
+    assert [each.kind for each in seen.events] == [NewsKind.POISON]
 
 
 async def test_a_poison_action_frees_its_resource() -> None:

@@ -333,10 +333,10 @@ async def test_a_day_at_the_maximum_is_seen_however_many_lines_it_has() -> None:
             sent = Metric("plan-1", name, MetricValue(clock["now"], value))
             await scaling_logic.run(sent, {"plan-1": workers}, store)
     now = clock["now"]
-    _, lasting, _ = await resource_news.run([workers], store, now - 80 * MINUTE, now, 1430)
-    assert [news.kind for news in lasting] == ["at.maximum"]
-    _, lasting, _ = await resource_news.run([workers], store, now - 80 * MINUTE, now, 1431)
-    assert lasting == []
+    seen = await resource_news.run([workers], store, now - 80 * MINUTE, now, 1430)
+    assert [news.kind for news in seen.conditions] == ["at.maximum"]
+    seen = await resource_news.run([workers], store, now - 80 * MINUTE, now, 1431)
+    assert seen.conditions == []
 
 
 async def test_a_source_without_samples_is_told_and_poison_without_a_resource_too() -> None:
@@ -348,9 +348,9 @@ async def test_a_source_without_samples_is_told_and_poison_without_a_resource_to
         await scaling_logic.run(sent, {"plan-1": workers}, store)
     await store.record(LogEntry("!poison", NOW, EntryKind.POISON, "p-1", "not JSON"))
     later = NOW + 10 * MINUTE
-    happened, lasting, _ = await resource_news.run([workers], store, NOW, later, 30)
-    assert [(news.kind, news.subject) for news in happened] == [("message.poison", "!poison")]
-    assert [(news.kind, news.subject) for news in lasting] == [
+    seen = await resource_news.run([workers], store, NOW, later, 30)
+    assert [(news.kind, news.subject) for news in seen.events] == [("message.poison", "!poison")]
+    assert [(news.kind, news.subject) for news in seen.conditions] == [
         ("source.stale", "plan-1/capacity"),
         ("source.stale", "plan-1/backlog"),
     ]

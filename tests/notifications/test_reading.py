@@ -177,8 +177,7 @@ class Fleet:
                     await scaling_logic.run(sent, self.resources, self.store)
 
     async def look(self, since: datetime, now: datetime) -> Observed:
-        found = await resource_news.run(self.resources.values(), self.store, since, now, 30)
-        return Observed(*found)
+        return await resource_news.run(self.resources.values(), self.store, since, now, 30)
 
     async def notify(self) -> int:
         self.store.lines_read = 0

@@ -8,13 +8,11 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from shared.sampling.comparison import Day
-from shared.sampling.daily import day_of
-from shared.sampling.estimates import figures
+from shared.sampling.comparison import Day, day_of
 from shared.sampling.model import Quarantined, Record, Weight, WeightSource
-from shared.sampling.partials import Item, Partial, merged, partial_of
 from shared.sampling.records import read_lines
 from shared.sampling.verdict import VerdictKind, judge_all
+from tests.sampling.partials import Item, Partial, figures, merged, partial_of
 
 START = datetime(2017, 5, 1, tzinfo=UTC)
 DAYS, CHANGED, LOST = 35, 28, 32

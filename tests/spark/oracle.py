@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from shared.sampling.estimates import EventEstimates, figures
+from shared.sampling.estimates import EventEstimates
 from shared.sampling.model import Quarantined, Record
-from shared.sampling.partials import Item, partial_of
 from shared.sampling.records import read_line
 from spark_jobs.read.files import hour_of
 from spark_jobs.read.rows import LATE_AFTER, sendable
 from spark_jobs.shape import ROLE, Shape
+from tests.sampling.partials import Item, figures, partial_of
 
 Key = tuple[str, str, str, tuple[str, ...]]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import SendingFailed
@@ -12,10 +11,6 @@ from shared.messaging.errors import MessagingError
 from shared.messaging.model import Message
 from shared.messaging.ports import MessageSender
 from shared.values.redaction import redacting
-
-
-class _Sender(MessageSender, Protocol):
-    async def close(self) -> None: ...
 
 
 @redacting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
@@ -48,11 +49,8 @@ class SqlBreakerStore:
     async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
         def work(connection: Connection) -> BreakerSnapshot:
             version = (seen.version or 0) + 1
-            values = {
-                "mode": str(breaker.mode),
-                "state": encode_breaker(breaker),
-                "version": version,
-            }
+            state = encode_breaker(breaker)
+            values = {"mode": str(breaker.mode), "state": state, "version": version}
             if seen.version is None:
                 try:
                     connection.execute(insert(breakers), {"name": self._name, **values})
@@ -69,12 +67,7 @@ class SqlBreakerStore:
     async def put_tally(self, tally: Tally) -> None:
         """No two write the same row, so an update that found none can be followed by an insert."""
         key = {"name": self._name, "bucket_start": tally.bucket_start, "instance": tally.instance}
-        values = {
-            "successes": tally.successes,
-            "failures": tally.failures,
-            "slow": tally.slow,
-            "last_error": tally.last_error,
-        }
+        values = {name: value for name, value in asdict(tally).items() if name not in key}
         old = delete(tallies).where(
             tallies.c.name == self._name,
             tallies.c.bucket_start < tally.bucket_start - TALLIES_KEPT,

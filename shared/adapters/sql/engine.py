@@ -55,11 +55,7 @@ RECYCLE_SECONDS = 1500
 class BlockingRunner(Protocol):
     """Runs a blocking piece of work."""
 
-    async def __call__(self, work: Callable[[], T]) -> T: ...
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    return await asyncio.to_thread(work)
+    async def __call__(self, work: Callable[[], T], /) -> T: ...
 
 
 class OneThread:
@@ -89,10 +85,10 @@ class Sql:
     def __init__(self, url: str, *metadata: MetaData, run: BlockingRunner | None = None) -> None:
         self.engine = _engine(url)
         self._metadata = metadata
-        self._run = run or in_thread
+        self._run: BlockingRunner = run or asyncio.to_thread
         self._turns = OneThread()
         one_writer = self.engine.dialect.name == "sqlite"
-        self._run_writing: BlockingRunner = run or (self._turns if one_writer else in_thread)
+        self._run_writing = run or (self._turns if one_writer else asyncio.to_thread)
         self._reading = _reading(self.engine)
         # The one connection to a database in memory would mix up transactions.
         alone = isinstance(self.engine.pool, StaticPool)

@@ -8,9 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Connection,
     Row,
+    Select,
+    Table,
     and_,
     bindparam,
     delete,
@@ -115,9 +118,7 @@ class SqlIngestionStore:
         row = await self._sql.read(lambda c: c.execute(_LOAD, where_stream(stream)).one())
         if row.txid is None:
             return StoredCheckpoint(None, row.now)
-        checkpoint = Checkpoint(
-            row.start, row.sequence, row.offset, row.enqueued_at, row.epoch, row.owner, row.txid
-        )
+        checkpoint = Checkpoint(*[getattr(row, name) for name in Checkpoint.__slots__])
         return StoredCheckpoint(checkpoint, row.now, checkpoint)
 
     async def commit(
@@ -190,12 +191,9 @@ class SqlIngestionStore:
         limit: int,
         failed_since: datetime | None = None,
     ) -> Sequence[StoredDeadLetter]:
-        query = select(dead_letters).where(of_stream(dead_letters))
-        if after is not None:
-            query = query.where(dead_letters.c.sequence > after)
-        if failed_since is not None:
-            query = query.where(dead_letters.c.failed_at >= failed_since)
-        rows = await self._select(query, (dead_letters.c.sequence,), stream, limit)
+        c = dead_letters.c
+        query = _page(dead_letters, c.sequence, after, c.failed_at, failed_since)
+        rows = await self._select(query, (c.sequence,), stream, limit)
         return [_stored(stream, row) for row in rows]
 
     async def newest_dead_letters(self, stream: Stream, limit: int) -> Sequence[StoredDeadLetter]:
@@ -231,11 +229,7 @@ class SqlIngestionStore:
         limit: int,
         found_since: datetime | None = None,
     ) -> Sequence[Gap]:
-        query = select(gaps).where(of_stream(gaps))
-        if after is not None:
-            query = query.where(gaps.c.first > after)
-        if found_since is not None:
-            query = query.where(gaps.c.found_at >= found_since)
+        query = _page(gaps, gaps.c.first, after, gaps.c.found_at, found_since)
         rows = await self._select(query, (gaps.c.first,), stream, limit)
         return [Gap(row.first, row.last, row.found_at, row.reason) for row in rows]
 
@@ -287,6 +281,19 @@ class SqlIngestionStore:
         return rows
 
 
+def _page(
+    table: Table,
+    number: Column[Any],
+    after: int | None,
+    time: Column[Any],
+    since: datetime | None,
+) -> Select[Any]:
+    query = select(table).where(of_stream(table))
+    if after is not None:
+        query = query.where(number > after)
+    return query if since is None else query.where(time >= since)
+
+
 def _place(of: StoredMessage) -> dict[str, int]:
     return {"b_sequence": of.key[0], "b_position": of.key[1]}
 
@@ -298,15 +305,6 @@ def _stored(stream: Stream, row: Row[Any]) -> StoredDeadLetter:
     else:
         place = f"{stream.key}, {row.sequence} in EventHubDeadLetter"
         error = f"row {place} cannot be read (Kind is {row.kind!r}): {row.error}"
-    letter = DeadLetter(
-        sequence=row.sequence,
-        offset=row.offset,
-        enqueued_at=row.enqueued_at,
-        failed_at=row.failed_at,
-        kind=kind,
-        error=error,
-        attempts=row.attempts,
-        partition_key=row.partition_key,
-        body=row.body,
-    )
+    values = {name: getattr(row, name) for name in DeadLetter.__slots__}
+    letter = DeadLetter(**{**values, "kind": kind, "error": error})
     return StoredDeadLetter(stream, letter, letter)

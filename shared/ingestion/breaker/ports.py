@@ -53,6 +53,12 @@ class ConsumptionSwitch(Protocol):
         ...
 
 
+class NoSwitch:
+    """Delivery goes on; the breaker holds what is delivered."""
+
+    async def turn(self, *, on: bool) -> None: ...
+
+
 class Announcer(Protocol):
     """Tells people that a breaker opened."""
 

@@ -96,9 +96,7 @@ async def forward(
         else:
             ready.append(replace(stored, letter=replace(stored.letter, body=event.body)))
     await sender.send(ready)
-    for stored in ready:
-        took = await _insist(store, stored, None)
-        (outcome.done if took else outcome.gone).append(stored)
+    outcome.add(await purge(store, ready))
     return outcome
 
 

@@ -171,6 +171,6 @@ class MetricHandler:
         decoded = decode(event.body, self.interests, self.bytes_max)
         if decoded.rejected:
             where = f"{self.stream.hub}/{self.stream.partition_id} {event.sequence}"
-            told = f"{decoded.rejected_count} rejected: {decoded.summary}"
-            log.warning("[records_rejected] %s: %s", where, told[:1000])
+            summary = f"{decoded.rejected_count} rejected: {decoded.summary}"
+            log.warning("[records_rejected] %s: %s", where, summary[:1000])
         return to_effect(self.stream, event.sequence, decoded)

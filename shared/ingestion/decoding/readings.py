@@ -97,10 +97,10 @@ class Rejections:
     kept: list[str] = field(default_factory=list)
     count: int = 0
 
-    def add(self, told: str) -> None:
+    def add(self, reason: str) -> None:
         self.count += 1
         if len(self.kept) < REJECTIONS_KEPT:
-            self.kept.append(told[:REJECTION_CHARACTERS_MAX])
+            self.kept.append(reason[:REJECTION_CHARACTERS_MAX])
 
     def decoded(self, readings: Sequence[Reading], ignored: int = 0) -> Decoded:
         return Decoded(tuple(readings), ignored, tuple(self.kept), self.count)

@@ -16,7 +16,7 @@ from shared.ingestion.model import Event
 from shared.values.untrusted import shown
 
 SEQUENCE_MAX = 2**63 - 1
-TOLD_CHARACTERS_MAX = 200
+DETAIL_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ def _event(body: bytes, system: Any, properties: Any) -> Event:
         named = ", ".join(system) if isinstance(system, dict) else type(system).__name__
         raise BadDelivery(f"an event without {error} among its properties ({named})") from error
     except (ValueError, OverflowError) as error:
-        told = str(error)[:TOLD_CHARACTERS_MAX]
-        raise BadDelivery(f"an event with a property that cannot be: {told}") from error
+        detail = str(error)[:DETAIL_CHARACTERS_MAX]
+        raise BadDelivery(f"an event with a property that cannot be: {detail}") from error
 
 
 def _sequence(found: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -122,21 +123,19 @@ class BreakerController:
     async def close(self, token: str) -> Breaker:
         """Close the incident that the link is for. Raises TokenRefused."""
         self._check_signature(token)
-        for _ in range(RACES_MAX):
-            seen = await self.breakers.load()
-            approval = verify(self.keys, token, self.name, seen.read_at)
-            closed = close(seen.breaker, approval.epoch, "a link", seen.read_at)
-            if closed is None:
-                over = (
-                    seen.breaker.mode is BreakerMode.CLOSED or seen.breaker.epoch > approval.epoch
-                )
-                raise TokenRefused(
-                    "the incident of this link is over" if over else "the link is of no incident"
-                )
-            if await self._replaced(seen, closed):
-                await self.switch.turn(on=True)
-                return closed
-        raise BreakerChanged(f"{self.name} changes all the time; try again")
+        closed = await self._change(partial(self._closed, token))
+        await self.switch.turn(on=True)
+        return closed
+
+    def _closed(self, token: str, seen: BreakerSnapshot) -> Breaker:
+        approval = verify(self.keys, token, self.name, seen.read_at)
+        closed = close(seen.breaker, approval.epoch, "a link", seen.read_at)
+        if closed is None:
+            over = seen.breaker.mode is BreakerMode.CLOSED or seen.breaker.epoch > approval.epoch
+            raise TokenRefused(
+                "the incident of this link is over" if over else "the link is of no incident"
+            )
+        return closed
 
     def _check_signature(self, token: str) -> None:
         """Before anything is read: whoever has no link costs nothing."""
@@ -144,21 +143,21 @@ class BreakerController:
 
     async def isolate(self, reason: str) -> Breaker:
         """Stop until a person closes it; told to all like an opening."""
+        return await self._change(
+            lambda seen: isolate(seen.breaker, reason, seen.read_at, self.times)
+        )
+
+    async def _change(self, change: Callable[[BreakerSnapshot], Breaker | None]) -> Breaker:
+        """The breaker as it is then; with None for a change it stays as it is."""
         for _ in range(RACES_MAX):
             seen = await self.breakers.load()
-            stopped = isolate(seen.breaker, reason, seen.read_at, self.times)
-            if stopped is None:
+            after = change(seen)
+            if after is None:
                 return seen.breaker
-            if await self._replaced(seen, stopped):
-                return stopped
+            with suppress(BreakerChanged):
+                await self.breakers.replace(seen, after)
+                return after
         raise BreakerChanged(f"{self.name} changes all the time; try again")
-
-    async def _replaced(self, seen: BreakerSnapshot, after: Breaker) -> bool:
-        try:
-            await self.breakers.replace(seen, after)
-        except BreakerChanged:
-            return False
-        return True
 
     async def _backlogs(self) -> tuple[Backlog, ...]:
         try:

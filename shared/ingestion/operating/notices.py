@@ -29,11 +29,11 @@ async def run(accounts: AccountReader, letters: DeadLetterStore, since: datetime
         after = await _looked_from(stream, accounts)
         for _ in range(PAGES_MAX):
             page = await letters.dead_letters(stream, after, PAGE_LETTERS, begun)
-            found += [_told(stream, stored.letter) for stored in page]
+            found += [_failed(stream, stored.letter) for stored in page]
             if len(page) < PAGE_LETTERS:
                 break
             after = page[-1].letter.sequence
-        found += [_gone(stream, gap) for gap in await all_gaps(accounts, stream, begun)]
+        found += [_lost(stream, gap) for gap in await all_gaps(accounts, stream, begun)]
     return found
 
 
@@ -45,7 +45,7 @@ async def _looked_from(stream: Stream, accounts: AccountReader) -> int | None:
     return None if checkpoint is None else checkpoint.sequence - EVENTS_BACK
 
 
-def _gone(stream: Stream, gap: Gap) -> News:
+def _lost(stream: Stream, gap: Gap) -> News:
     return News(
         news_id=f"{stream.key}/gap/{gap.first}",
         kind=NewsKind.EVENTS_GONE,
@@ -59,7 +59,7 @@ def _gone(stream: Stream, gap: Gap) -> News:
     )
 
 
-def _told(stream: Stream, letter: DeadLetter) -> News:
+def _failed(stream: Stream, letter: DeadLetter) -> News:
     return News(
         news_id=f"{stream.key}/{letter.sequence}",
         kind=NewsKind.DEAD_LETTERS,

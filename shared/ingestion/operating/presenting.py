@@ -43,7 +43,7 @@ def letter(stored: StoredDeadLetter) -> Shown:
 def letter_with_body(stored: StoredDeadLetter, event: Event) -> Shown:
     """With its body, of which the hub may have had what the store has not."""
     text = printable(event.body)
-    body = {"text": text} if text is not None else {"base64": _base64(event.body)}
+    body = {"text": text} if text is not None else {"base64": base64.b64encode(event.body).decode()}
     return {**letter(stored), "body_bytes": len(event.body), "body": body}
 
 
@@ -107,7 +107,3 @@ def _place(stored: StoredDeadLetter) -> Shown:
 
 def _stamp(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _base64(body: bytes) -> str:
-    return base64.b64encode(body).decode()

@@ -1,19 +1,80 @@
-"""Sums over some of the records, which add up to the sums over all of them.
+"""The sums of a day in one pass over its records, by the rules and not by an engine.
 
 Whatever way records are split among files, tasks and days, merging the parts' partials gives the
 partial of the whole: exactly in all that is counted, to rounding in sums of fractions. Copies of
 records must have been removed before.
+
+SDKs sample whole operations: a hash of the operation id is compared with the sampling rate, so all
+records of an operation at one rate are kept or lost together. Where the rate changed within an
+operation, the records at the lower rate are kept only if those at the higher one are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from types import MappingProxyType
 
+from shared.sampling import estimates
+from shared.sampling.estimates import EventEstimates, Sums
 from shared.sampling.model import Weight
-from shared.sampling.operations import Level, Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The records of one operation that have one weight."""
+
+    weight: float
+    records: int
+    value_sum: float
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """The levels of one operation, lightest first, each weight once."""
+
+    levels: tuple[Level, ...]
+
+    def merge(self, other: Operation) -> Operation:
+        by_weight: dict[float, Level] = {}
+        for level in (*self.levels, *other.levels):
+            known = by_weight.get(level.weight)
+            by_weight[level.weight] = level if known is None else _sum(known, level)
+        return Operation(tuple([by_weight[weight] for weight in sorted(by_weight)]))
+
+    @property
+    def count_variance(self) -> float:
+        """What it adds to the variance of the adjusted count."""
+        return _variance([(level.weight, float(level.records)) for level in self.levels])
+
+    @property
+    def sum_variance(self) -> float:
+        """What it adds to the variance of the adjusted sum, in the square of its unit."""
+        return _variance([(level.weight, level.value_sum) for level in self.levels])
+
+
+def _sum(a: Level, b: Level) -> Level:
+    return Level(a.weight, a.records + b.records, a.value_sum + b.value_sum)
+
+
+def _variance(levels: list[tuple[float, float]]) -> float:
+    """Horvitz and Thompson's estimator for records that share one random number.
+
+    With inclusion 1/k and joint inclusion 1/max(k, l) it is the sum over all pairs of records of
+    (1 - 1/min(k, l))·k·x·l·y. Summed by levels k1 < k2 < … that is the sum over levels of
+    (1/k_before - 1/k)·(what all levels from this one up add to the adjusted sum)², with k0 = 1: of
+    one level k(k - 1)(Σ x)², and never negative.
+    """
+    adjusted = variance = 0.0
+    for index in range(len(levels) - 1, -1, -1):
+        weight, value = levels[index]
+        before = levels[index - 1][0] if index else 1.0
+        adjusted += weight * value
+        variance += (1 / before - 1 / weight) * adjusted * adjusted
+    return variance
+
 
 NO_OPERATIONS: Mapping[str, Operation] = MappingProxyType({})
 
@@ -67,6 +128,32 @@ class Partial:
     single: SingleRecords = SingleRecords()
     operations: Mapping[str, Operation] = field(default_factory=lambda: NO_OPERATIONS)
     """The sampled ones only: a weight of 1 adds no variance, alone or beside others."""
+
+    @property
+    def sums(self) -> Sums:
+        """As engines return them."""
+        single, shares = self.single, self.operations.values()
+        by_count = [operation.count_variance for operation in shares]
+        by_sum = [operation.sum_variance for operation in shares]
+        return Sums(
+            records=self.records,
+            doubtful=self.doubtful_records,
+            raw_sum=self.raw_sum,
+            weight_sum=self.weight_sum,
+            weight_square_sum=self.weight_square_sum,
+            weight_max=self.weight_max,
+            adjusted_sum=self.adjusted_sum,
+            count_variance=self.count_variance,
+            sum_variance=self.sum_variance,
+            count_shares=math.fsum([single.count_variance, *by_count]),
+            sum_shares=math.fsum([single.sum_variance, *by_sum]),
+            count_share_squares=math.fsum(
+                [single.count_variance_squares, *[share * share for share in by_count]]
+            ),
+            sum_share_squares=math.fsum(
+                [single.sum_variance_squares, *[share * share for share in by_sum]]
+            ),
+        )
 
     def merge(self, other: Partial) -> Partial:
         return Partial(
@@ -134,3 +221,7 @@ def _merged(a: Mapping[str, Operation], b: Mapping[str, Operation]) -> Mapping[s
         known = together.get(operation_id)
         together[operation_id] = operation if known is None else known.merge(operation)
     return together
+
+
+def figures(partial: Partial) -> EventEstimates:
+    return estimates.figures(partial.sums)
