@@ -20,6 +20,7 @@ from shared.autoscaling.declaring import Mode
 from shared.autoscaling.desired import ActionStatus
 from shared.autoscaling.errors import StateConflict
 from shared.autoscaling.measurements import MetricValue, Window
+from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import (
@@ -32,7 +33,6 @@ from shared.autoscaling.state import (
     ScalingState,
 )
 from shared.settings.connections import StorageConnection
-from shared.values.untrusted import METRICS_OF_A_MESSAGE_MAX
 from tests.builders import NOW, ago, desired, history, sample
 
 

@@ -19,7 +19,7 @@ from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.measurements import MetricValue, Window
+from shared.autoscaling.measurements import MEASURE_MAX, MetricValue, Window
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import (
@@ -32,7 +32,6 @@ from shared.autoscaling.state import (
     ScalingState,
 )
 from shared.settings.connections import StorageConnection
-from shared.values.untrusted import MEASURE_MAX
 from tests.builders import NOW, ago
 from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, NO_FAULT, Fault, Network
 from tests.contract.stateful import Both, SideBySide, run_machine, texts

@@ -17,7 +17,13 @@ from zoneinfo import ZoneInfo
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.desired import EPOCH_MAX, ActionStatus, Desired
 from shared.autoscaling.learning import RECENT_MAX
-from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MetricValue, WeekProfile, Window
+from shared.autoscaling.measurements import (
+    CAPACITY_SANE_MAX,
+    MEASURE_MAX,
+    MetricValue,
+    WeekProfile,
+    Window,
+)
 from shared.autoscaling.state import (
     DESIRED_ROW,
     LEARNED_ROW,
@@ -32,7 +38,7 @@ from shared.autoscaling.state import (
     RowValue,
     ScalingState,
 )
-from shared.values.untrusted import MEASURE_MAX, shown
+from shared.values.text import shown
 
 STATE_START = DESIRED_ROW
 UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)

@@ -14,6 +14,7 @@ from shared.autoscaling.learning import known_throughput
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
     CAPACITY_SANE_MAX,
+    MEASURE_MAX,
     NO_SAMPLES,
     Metric,
     MetricValue,
@@ -25,7 +26,6 @@ from shared.autoscaling.measurements import (
 )
 from shared.autoscaling.policy import Observation, Resource
 from shared.autoscaling.state import ScalingState
-from shared.values.untrusted import MEASURE_MAX
 
 SAMPLES_KEPT_MAX = 3000
 """Keeps the rows of a resource inside one transaction (4 MiB) and one round trip."""

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from shared.autoscaling.errors import OverrideRefused
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import EntryKind, LogEntry, Override
-from shared.values.untrusted import shown
+from shared.values.text import shown
 
 DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")
 DURATION_MAX = timedelta(days=366)
