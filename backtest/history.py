@@ -59,7 +59,7 @@ def load_history(resource: Resource, rate: float | None) -> Workload:
 
 
 async def _read(resource_name: str) -> tuple[list[LogEntry], ScalingState]:
-    from shared.adapters.tables.scaling_state import TableStateStore  # noqa: PLC0415  heavy to import
+    from shared.adapters.tables.scaling import TableStateStore  # noqa: PLC0415  heavy to import
 
     try:
         store = TableStateStore(parse()[0].storage("AzureWebJobsStorage"))

@@ -13,7 +13,7 @@ from shared.wiring.parts import Parts
 class ScalingParts(Parts):
     @cached_property
     def store(self) -> StateStore:
-        from shared.adapters.tables.scaling_state import TableStateStore  # noqa: PLC0415  heavy
+        from shared.adapters.tables.scaling import TableStateStore  # noqa: PLC0415  heavy
 
         store = self._app.open(TableStateStore, self._app.storage)
         if not self._app.measuring:

@@ -22,7 +22,7 @@ from local.demo import profile
 from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host.host import FunctionsHost
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.flows.poison import UNATTRIBUTED

@@ -32,7 +32,7 @@ from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.notifications import TableNotificationStore
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.runs import TableRunStore
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.adapters.tables.trends import TableTrends
 from shared.adapters.webhook.webhook import LogNotifier, Webhook
 from shared.autoscaling import ServiceBusQueue, StorageQueue

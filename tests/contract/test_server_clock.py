@@ -31,7 +31,7 @@ from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.notifications import TableNotificationStore
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.runs import TableRunStore
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import Mode, ServiceBusQueue, StorageQueue
 from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.flows import scaler

@@ -14,7 +14,7 @@ import pytest
 
 from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.deciding.samples import SAMPLES_KEPT_MAX
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.desired import ActionStatus

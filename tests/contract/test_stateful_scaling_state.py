@@ -15,7 +15,7 @@ from hypothesis.stateful import Bundle, initialize, invariant, rule
 
 from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.errors import StateConflict

@@ -17,9 +17,8 @@ from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
-from shared.adapters.tables.scaling_log import LOG_PREFIX, log_row
+from shared.adapters.tables.scaling import LOG_PREFIX, TableStateStore, log_row
 from shared.adapters.tables.scaling_rows import profile_row
-from shared.adapters.tables.scaling_state import TableStateStore
 from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify as resource_news

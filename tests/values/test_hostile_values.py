@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling_log import log_row
+from shared.adapters.tables.scaling import log_row
 from shared.adapters.tables.scaling_rows import (
     ScalingRowUnreadable,
     override_of,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.declaring import HubMetric
 from shared.autoscaling.desired import ActionStatus
 from shared.autoscaling.measurements import CAPACITY_METRIC
