@@ -32,8 +32,8 @@ from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, read_host_json
 from local.functions_host.services import HostOptions
 from shared.adapters.tables.scaling import TableStateStore
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.state import EntryKind, LogEntry
 from shared.settings.connections import StorageConnection
 
 COLLECTOR = "shared.autoscaling.flows.metric_collector"

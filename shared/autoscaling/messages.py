@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.autoscaling.desired import EPOCH_MAX, ScaleAction
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MEASURE_MAX, Metric, MetricValue
+from shared.autoscaling.state import EPOCH_MAX, ScaleAction
 from shared.values.text import shown
 
 SCHEMA_VERSION = 1

@@ -18,8 +18,8 @@ from bench.hostile_events import INTERESTS, many_readings
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.queues.outbox_sender import split
 from shared.autoscaling import HubMetric, Mode, Throughput
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.samples import SAMPLES_KEPT_MAX
-from shared.autoscaling.desired import Desired
 from shared.autoscaling.errors import BadMessage, UnknownResource
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.common import check_metric_name, find
@@ -33,7 +33,7 @@ from shared.autoscaling.messages import (
 )
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
+from shared.autoscaling.state import Desired, ScalingState
 from shared.autoscaling.transition import advance, advance_all
 from shared.ingestion.decoding.decoding import decode
 from shared.ingestion.decoding.readings import Decoded, Reading, to_effect

@@ -33,9 +33,9 @@ from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.runs import TableRunStore
 from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import Mode, ServiceBusQueue, StorageQueue
-from shared.autoscaling.desired import ScaleAction
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows import scaler
-from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
+from shared.autoscaling.state import Override, ScaleAction, ScalingState
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from tests.builders import TIMING, desired, plan, resource
 from tests.contract.ingestion import new_stream

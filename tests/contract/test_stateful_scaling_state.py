@@ -16,17 +16,17 @@ from hypothesis.stateful import Bundle, initialize, invariant, rule
 from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.tables.scaling import TableStateStore
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.errors import StateConflict
 from shared.autoscaling.measurements import MEASURE_MAX, MetricValue, Window
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import (
+    ActionStatus,
     BusyIntervals,
-    EntryKind,
+    Desired,
     Learned,
-    LogEntry,
     Override,
     RegressionSums,
     ScalingState,

@@ -38,18 +38,11 @@ from shared.adapters.tables.table import (
     guarded,
     removal,
 )
-from shared.autoscaling.desired import EPOCH_MAX
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateConflict, StateUnreadable
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import (
-    OVERRIDE_ROW,
-    EntryKind,
-    LogEntry,
-    Override,
-    ScalingState,
-    changed_rows,
-)
+from shared.autoscaling.state import EPOCH_MAX, OVERRIDE_ROW, Override, ScalingState, changed_rows
 from shared.settings.connections import StorageConnection
 from shared.values.redaction import redacting
 

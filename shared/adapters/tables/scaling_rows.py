@@ -15,7 +15,6 @@ from typing import Any, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.desired import EPOCH_MAX, ActionStatus, Desired
 from shared.autoscaling.learning import RECENT_MAX
 from shared.autoscaling.measurements import (
     CAPACITY_SANE_MAX,
@@ -26,12 +25,15 @@ from shared.autoscaling.measurements import (
 )
 from shared.autoscaling.state import (
     DESIRED_ROW,
+    EPOCH_MAX,
     LEARNED_ROW,
     METRIC_PREFIX,
     OVERRIDE_ROW,
     PROFILE_ROW,
     WISHES_ROW,
+    ActionStatus,
     BusyIntervals,
+    Desired,
     Learned,
     Override,
     RegressionSums,
