@@ -20,9 +20,9 @@ from shared import settings
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.azure.retry import JitteredRetrying
 from shared.adapters.event_hubs.hub import EventHubReader
-from shared.adapters.queues.backlog import StorageQueueReader
 from shared.adapters.queues.outbox_sender import StorageQueueSender
-from shared.adapters.service_bus.administration import ServiceBusQueueReader, ServiceBusReader
+from shared.adapters.readers import ServiceBusReader, StorageQueueReader
+from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.spark.batches import BatchSubmitter
 from shared.adapters.spark.inputs import StoredInputs
 from shared.adapters.spark.livy import LivyClient

@@ -24,8 +24,7 @@ from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.azurite import Azurite
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
-from shared.adapters.queues.backlog import StorageQueueReader
-from shared.adapters.service_bus.administration import ServiceBusReader
+from shared.adapters.readers import ServiceBusReader, StorageQueueReader
 from shared.adapters.tables.breaker import TableBreakerStore
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.notifications import TableNotificationStore
