@@ -35,8 +35,15 @@ from shared.adapters.tables.ingestion_rows import (
     taken_row,
 )
 from shared.adapters.tables.newest import newest_keys
-from shared.adapters.tables.table import Operation, RowConflict, Table, changed, guarded, removal
-from shared.adapters.tables.values import time_of
+from shared.adapters.tables.table import (
+    Operation,
+    RowConflict,
+    Table,
+    changed,
+    guarded,
+    removal,
+    time_of,
+)
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import AccountingBroken, CommitRefused, RowUnreadable
 from shared.ingestion.events.accounting import CommitLimits, check_epoch, check_number, check_rows

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.adapters.tables.values import (
+from shared.adapters.tables.table import (
     Row,
     bytes_fields,
     bytes_of,

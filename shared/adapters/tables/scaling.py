@@ -14,9 +14,7 @@ from typing import Any
 from shared.adapters.azure.transport import server_time
 from shared.adapters.tables.scaling_rows import (
     STATE_START,
-    TEXT_LENGTH_MAX,
     UNIX_START,
-    Row,
     ScalingRowUnreadable,
     error_text,
     joined,
@@ -31,8 +29,10 @@ from shared.adapters.tables.scaling_rows import (
     utc,
 )
 from shared.adapters.tables.table import (
+    TEXT_LENGTH_MAX,
     TRANSACTION_ROWS_MAX,
     Operation,
+    Row,
     RowConflict,
     Table,
     guarded,
