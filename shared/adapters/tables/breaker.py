@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.errors import store_errors
+from shared.adapters.tables.ingestion_rows import store_errors
 from shared.adapters.tables.table import (
     TRANSACTION_ROWS_MAX,
     Row,

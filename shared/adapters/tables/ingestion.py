@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.errors import store_errors
 from shared.adapters.tables.ingestion_rows import (
     CHECKPOINT,
     DEAD,
@@ -30,6 +29,7 @@ from shared.adapters.tables.ingestion_rows import (
     message_of,
     numbered,
     partition_key,
+    store_errors,
     stream_of,
     stream_row,
     taken_row,

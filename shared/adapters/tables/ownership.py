@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.errors import store_errors
+from shared.adapters.tables.ingestion_rows import store_errors
 from shared.adapters.tables.table import (
     Row,
     RowConflict,
