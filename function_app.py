@@ -32,6 +32,7 @@ nightly = func.Blueprint()  # type: ignore[no-untyped-call]
 
 app = App()
 settings = app.settings  # wrong settings or rules stop the app here, every problem named
+declared = app.resources
 lines.hold()  # no invocation runs yet
 app.log_warnings()
 logging.getLogger("azure").setLevel(logging.WARNING)
@@ -43,7 +44,7 @@ logging.getLogger("azure").setLevel(logging.WARNING)
 async def metric_collector(timer: func.TimerRequest, metrics: func.Out[List[str]]) -> None:
     """Read every source; one message per metric that answered."""
     collection = await flows.metric_collector.run(
-        app.resources.values(), app.scaling.reader, settings.source_timeout_seconds
+        declared.values(), app.scaling.reader, settings.source_timeout_seconds
     )
     metrics.set([messages.encode_metric(metric) for metric in collection.metrics])
 
@@ -54,7 +55,7 @@ async def metric_collector(timer: func.TimerRequest, metrics: func.Out[List[str]
 async def scaling_logic(message: func.QueueMessage, actions: func.Out[str]) -> None:
     """Merge samples, decide, and order another capacity where the rule wants one."""
     samples = messages.decode_samples(_text(message))
-    action = await flows.scaling_logic.run_all(samples, app.resources, app.scaling.store)
+    action = await flows.scaling_logic.run_all(samples, declared, app.scaling.store)
     if action is not None:
         actions.set(messages.encode_action(action))
 
@@ -65,7 +66,7 @@ async def scaler(message: func.QueueMessage) -> None:
     """Set the capacity of the plan and confirm it."""
     action = messages.decode_action(_text(message))
     await flows.scaler.run(
-        action, app.resources, app.scaling.store, app.scaling.control, app.scaling.timing
+        action, declared, app.scaling.store, app.scaling.control, app.scaling.timing
     )
 
 
@@ -75,7 +76,7 @@ async def scaler(message: func.QueueMessage) -> None:
 async def reconciler(timer: func.TimerRequest, actions: func.Out[List[str]]) -> None:
     """Send again what got lost between decision and plan; notice changes made by hand."""
     again = await flows.reconciler.run(
-        app.resources.values(),
+        declared.values(),
         app.scaling.store,
         app.scaling.control,
         app.scaling.timing,
@@ -88,7 +89,7 @@ async def reconciler(timer: func.TimerRequest, actions: func.Out[List[str]]) -> 
 @invocation
 async def metrics_poison(message: func.QueueMessage) -> None:
     """Write down a metric that could not be processed, and why."""
-    await flows.poison.run_metric(_poison("metrics", message), app.resources, app.scaling.store)
+    await flows.poison.run_metric(_poison("metrics", message), declared, app.scaling.store)
 
 
 @functions.queue_trigger(arg_name="message", queue_name="actions-poison", connection=STORAGE)
@@ -96,7 +97,7 @@ async def metrics_poison(message: func.QueueMessage) -> None:
 async def actions_poison(message: func.QueueMessage) -> None:
     """Write down an action that could not be carried out, and free its resource."""
     await flows.poison.run_action(
-        _poison("actions", message), app.resources, app.scaling.store, app.scaling.timing
+        _poison("actions", message), declared, app.scaling.store, app.scaling.timing
     )
 
 
@@ -104,7 +105,7 @@ async def actions_poison(message: func.QueueMessage) -> None:
 @invocation
 async def log_retention(timer: func.TimerRequest) -> None:
     """Delete decisions older than the settings say."""
-    await flows.retention.run(app.resources, app.scaling.store, settings.decision_log_days)
+    await flows.retention.run(declared, app.scaling.store, settings.decision_log_days)
 
 
 @data_sets.queue_trigger(

@@ -24,13 +24,13 @@ from backtest.workload import Workload
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.autoscaling import Mode
 from shared.autoscaling.actions import reason_to_ignore
+from shared.autoscaling.deciding.decide import Decision, LogEntry
 from shared.autoscaling.declaring import CapacityTarget
-from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, StateConflict
 from shared.autoscaling.flows import reconciler, scaler
 from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import Decision, LogEntry, Override, ScalingState
+from shared.autoscaling.state import Override, ScaleAction, ScalingState
 
 T = TypeVar("T")
 FLOWS = "shared.autoscaling.flows"

@@ -23,10 +23,11 @@ from backtest.errors import NoHistory
 from backtest.workload import FILLED_MINUTES_MAX, Workload, minutes_of
 from local.demo.traces import MINUTE
 from shared.autoscaling import Resource
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.learning import known_throughput
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.ports import StateStore
-from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
+from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import counts_backlog
 from shared.settings import SettingsError, parse
 
@@ -59,7 +60,7 @@ def load_history(resource: Resource, rate: float | None) -> Workload:
 
 
 async def _read(resource_name: str) -> tuple[list[LogEntry], ScalingState]:
-    from shared.adapters.tables.scaling_state import TableStateStore  # noqa: PLC0415  heavy to import
+    from shared.adapters.tables.scaling import TableStateStore  # noqa: PLC0415  heavy to import
 
     try:
         store = TableStateStore(parse()[0].storage("AzureWebJobsStorage"))

@@ -23,10 +23,10 @@ from shared.autoscaling.actions import (
     reconcile,
     settle,
 )
+from shared.autoscaling.deciding.decide import Decision, EntryKind
 from shared.autoscaling.declaring import Goal, Mode, PushedMetric, Throughput
-from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.state import Decision, EntryKind, ScalingState
+from shared.autoscaling.state import ScaleAction, ScalingState
 from shared.autoscaling.transition import advance, counts_backlog
 
 Feed = Literal["backlog", "finished", "incoming", "0"]

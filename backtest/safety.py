@@ -14,11 +14,11 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from shared.autoscaling.actions import ActionTiming
+from shared.autoscaling.deciding.decide import Decision, EntryKind
 from shared.autoscaling.declaring import ManualChange, Mode
-from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
 from shared.autoscaling.measurements import CAPACITY_METRIC, NO_SAMPLES
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import Decision, EntryKind, ScalingState
+from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
 
 SHOWN_MAX = 20
 SEEN_MAX = 3000

@@ -21,9 +21,8 @@ from azure.storage.queue.aio import QueueClient
 
 from bench import fleet
 from bench.filled_storage import QUEUE_NAME, lean_transport, state_store
-from shared.adapters.tables.scaling_log import LOG_PREFIX
+from shared.adapters.tables.scaling import LOG_PREFIX, TABLE_NAME
 from shared.adapters.tables.scaling_rows import STATE_START
-from shared.adapters.tables.scaling_state import TABLE_NAME
 from shared.autoscaling.flows import scaling_logic
 
 LEASE_SECONDS = 600

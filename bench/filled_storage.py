@@ -12,7 +12,7 @@ from azure.storage.queue.aio import QueueClient
 
 from bench import fleet
 from local.azurite import Azurite
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.flows import scaling_logic
 from shared.settings.connections import StorageConnection
 

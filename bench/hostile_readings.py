@@ -26,7 +26,7 @@ from local.azurite import Azurite
 from local.demo.hosted_app import hosted_app
 from local.functions_host import FunctionsHost, configure_logging
 from shared.adapters.queues.outbox_sender import StorageQueueSender
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.messages import encode_metric

@@ -15,9 +15,8 @@ from shared.autoscaling import (
     Threshold,
 )
 from shared.autoscaling.actions import ActionTiming
-from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
-from shared.autoscaling.state import ScalingState
+from shared.autoscaling.state import ActionStatus, Desired, ScalingState
 
 TIMING = ActionTiming(
     resend_seconds=60, retry_seconds=15, failure_hold_seconds=60, deadline_seconds=600

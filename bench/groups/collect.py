@@ -11,7 +11,7 @@ from functools import partial
 from bench.measurement import Measurement
 from bench.repeats import medians
 from bench.service_bus_process import service_bus, sources
-from shared.adapters.reader import AzureReader
+from shared.adapters.readers import AzureReader
 from shared.autoscaling import AppServicePlan, Resource, Threshold
 from shared.autoscaling.declaring import CapacityTarget, MetricSource
 from shared.autoscaling.flows import metric_collector

@@ -12,7 +12,7 @@ from statistics import median
 from bench.measurement import Measurement
 from bench.request_counter import RequestCounter, request_counter
 from local.azurite import Azurite
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue

@@ -31,9 +31,9 @@ from local.demo.workload import TwinClock, Workload, default_instance_rate
 from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, read_host_json
 from local.functions_host.services import HostOptions
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.state import EntryKind, LogEntry
 from shared.settings.connections import StorageConnection
 
 COLLECTOR = "shared.autoscaling.flows.metric_collector"

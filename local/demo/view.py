@@ -17,7 +17,7 @@ from rich.text import Text
 from local.demo import profile
 from local.demo.night import Night
 from local.demo.system import LocalSystem
-from shared.autoscaling.state import EntryKind, LogEntry
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 
 REFRESH_SECONDS = 0.5
 MINUTES_SHOWN = 60

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from shared.autoscaling.deciding.decide import effective_mode
+from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry, effective_mode
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
 from shared.autoscaling.declaring import ManualChange, Mode
-from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
 from shared.autoscaling.measurements import MetricValue, Window, span, until
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import Decision, EntryKind, LogEntry, ScalingState
+from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
 
 RETRY_DOUBLINGS_MAX = 4
 """Waits between tries double up to 16 times the first one."""

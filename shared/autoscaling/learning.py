@@ -39,9 +39,15 @@ from itertools import pairwise
 from statistics import median, median_low
 
 from shared.autoscaling.declaring import Throughput
-from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, time_of
-from shared.autoscaling.state import BusyIntervals, Learned, RegressionSums, ScalingState
+from shared.autoscaling.state import (
+    ActionStatus,
+    BusyIntervals,
+    Desired,
+    Learned,
+    RegressionSums,
+    ScalingState,
+)
 
 SLOPE_MINUTES = 4
 SLOPE_SAMPLES_MIN = 3

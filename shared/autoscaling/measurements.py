@@ -21,6 +21,10 @@ CAPACITY_METRIC = "capacity"
 CAPACITY_SANE_MAX = 1000
 """No target has more instances; a larger number is a mistake of the sender."""
 
+MEASURE_MAX = 1e15
+"""Of a metric's value. Up to here floats tell whole numbers apart and sums of squares are finite;
+whatever is larger is a mistake of the sender."""
+
 
 EvidenceValue = float | int | str | bool | None
 

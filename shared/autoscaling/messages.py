@@ -20,13 +20,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.autoscaling.desired import EPOCH_MAX, ScaleAction
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.measurements import CAPACITY_SANE_MAX, Metric, MetricValue
-from shared.values.untrusted import MEASURE_MAX, METRICS_OF_A_MESSAGE_MAX, measure, shown
+from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MEASURE_MAX, Metric, MetricValue
+from shared.autoscaling.state import EPOCH_MAX, ScaleAction
+from shared.values.text import shown
 
 SCHEMA_VERSION = 1
 MANY_SAMPLES_VERSION = 2
+
+METRICS_OF_A_MESSAGE_MAX = 8
+"""Of one resource. Each is a row of up to 110 kB, and all of a message are one transaction: up to
+1 MiB the client sends it without holding up the event loop."""
 
 TIME_CHARACTERS_MAX = 64
 REFUSED_SHOWN_MAX = 20
@@ -132,6 +136,13 @@ def named_resource(body: str) -> str | None:
         return None
     name = fields.get("resource_name") if isinstance(fields, dict) else None
     return name if isinstance(name, str) else None
+
+
+def measure(value: object) -> float | None:
+    """The value as a number from 0 to ``MEASURE_MAX``; None where it is none. Text is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= MEASURE_MAX else None  # NaN is in no range
 
 
 def format_time(time: datetime) -> str:

@@ -19,8 +19,8 @@ from shared.autoscaling.declaring import (
     Mode,
     Throughput,
 )
-from shared.autoscaling.desired import Desired
 from shared.autoscaling.measurements import NO_SAMPLES, NOTHING, Evidence, WeekProfile, Window
+from shared.autoscaling.state import Desired
 
 REASON_LENGTH_MAX = 500
 """Of what a policy says about itself; the decision log has its limits."""

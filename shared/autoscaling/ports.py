@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.declaring import CapacityTarget, MetricSource
 from shared.autoscaling.measurements import MetricValue
-from shared.autoscaling.state import LogEntry, Override, ScalingState
+from shared.autoscaling.state import Override, ScalingState
 
 
 @dataclass(frozen=True, slots=True)

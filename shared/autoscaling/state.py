@@ -8,31 +8,58 @@ from datetime import datetime
 from enum import StrEnum
 
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.desired import Desired
-from shared.autoscaling.measurements import NO_SAMPLES, NOTHING, Evidence, WeekProfile, Window
-from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.measurements import NO_SAMPLES, NOTHING, WeekProfile, Window
+
+EPOCH_MAX = 10**9 - 1
+"""Of an order: one a second for 31 years. The keys of the decision log have digits for no more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """What was decided, and everything that led to it.
+class ScaleAction:
+    """Set the resource to ``target`` instances. Absolute, so doing it twice changes nothing.
 
-    ``desired == current`` means hold. ``limited_by`` names the guards that changed what the policy
-    wanted, in the order in which they did.
+    ``epoch`` grows with every decision; an action of an older epoch than the state's is void.
     """
 
     resource_name: str
-    time: datetime
-    current: int | None
-    desired: int | None
+    target: int
+    epoch: int
     reason: str
-    candidates: tuple[Recommendation, ...] = ()
-    limited_by: tuple[str, ...] = ()
-    evidence: Evidence = field(default_factory=lambda: NOTHING)
-    counterfactual: str = ""
-    """The nearest thing that would have led to another decision."""
-    applies: bool = False
-    """True where the desired capacity is to be ordered now."""
+    requested_at: datetime
+
+
+class ActionStatus(StrEnum):
+    PENDING = "pending"
+    CONFIRMED = "confirmed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """The capacity that was decided last and how far it got."""
+
+    target: int
+    epoch: int
+    reason: str
+    requested_at: datetime
+    previous: int
+    superseded: tuple[int, ...] = ()
+    """What orders since the last confirmation were about to set when others replaced them."""
+    status: ActionStatus = ActionStatus.PENDING
+    sent_at: datetime | None = None
+    changed_at: datetime | None = None
+    """When the capacity last became what had been asked for; kept while a new action is pending."""
+    changed_out: bool | None = None
+    """Whether it became more then."""
+    changed_by_hand: bool = False
+    """Whether a person made that change."""
+    retry_at: datetime | None = None
+    attempts: int = 0
+    last_error: str = ""
+
+    @property
+    def pending(self) -> bool:
+        return self.status is ActionStatus.PENDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,50 +153,6 @@ class ScalingState:
             self.learned,
             self.profile,
         )
-
-
-class EntryKind(StrEnum):
-    """What a line of the decision log tells."""
-
-    DECISION = "decision"
-    CONFIRMED = "confirmed"
-    DEFERRED = "deferred"
-    FAILED = "failed"
-    IGNORED = "ignored"
-    RESENT = "resent"
-    REOPENED = "reopened"
-    MANUAL_CHANGE = "manual_change"
-    OVERRIDE = "override"
-    POISON = "poison"
-    UNREADABLE = "unreadable"
-    """Stands in for a row of the log that this version cannot read; never written."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One line of the decision log.
-
-    ``entry_id`` makes writing it twice write it once, at one time and epoch.
-    """
-
-    resource_name: str
-    time: datetime
-    kind: EntryKind
-    entry_id: str
-    reason: str
-    current: int | None = None
-    desired: int | None = None
-    epoch: int | None = None
-    applies: bool = False
-    limited_by: tuple[str, ...] = ()
-    candidates: tuple[Recommendation, ...] = ()
-    evidence: Evidence = field(default_factory=lambda: NOTHING)
-    counterfactual: str = ""
-    metric: str = ""
-    """Name and value of the sample that led to a decision."""
-    value: float | None = None
-    body: str = ""
-    """The whole message, where the entry tells of a message that could not be processed."""
 
 
 DESIRED_ROW = "desired"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from shared.autoscaling.actions import as_of, confirm_if_observed, request
-from shared.autoscaling.deciding.decide import decide, remember
+from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import is_missing
 from shared.autoscaling.deciding.samples import MergeOutcome, merge, samples_of
 from shared.autoscaling.declaring import MetricSource, StorageQueue
@@ -15,7 +15,7 @@ from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.learning import change_to_learn_from, learn_from_change, learn_from_counts
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.policy import Resource, described
-from shared.autoscaling.state import Decision, ScalingState
+from shared.autoscaling.state import ScalingState
 
 
 @dataclass(frozen=True, slots=True)

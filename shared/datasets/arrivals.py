@@ -19,7 +19,7 @@ from typing import Any
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import EPOCH, TIME_MAX
 from shared.sampling.blob_paths import hour_of
-from shared.values.untrusted import shown
+from shared.values.text import shown
 
 BLOB_CREATED = "Microsoft.Storage.BlobCreated"
 SUBJECT = re.compile(r"/blobServices/default/containers/([a-z0-9$-]{3,63})/blobs/(.+)")

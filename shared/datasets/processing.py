@@ -17,7 +17,7 @@ from typing import Any
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import DUPLICATE_WINDOW_MAX, EPOCH, TIME_MAX, Period
 from shared.messaging.model import Message
-from shared.values.untrusted import shown
+from shared.values.text import shown
 
 SCHEMA_VERSION = 1
 LATE_MAX = 10**9 - 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from shared.messaging.errors import NAMED_MAX, BadLines
 from shared.messaging.model import Message
-from shared.values.untrusted import shown
+from shared.values.text import shown
 
 TEXTS = (
     "message_id",

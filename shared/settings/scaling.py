@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shared.settings import fields
 from shared.settings.fields import Setting, SettingsModel, cron, number, required, setting, whole
-from shared.values.names import NAME, UUID
+from shared.values.text import NAME, UUID
 
 RULES = "rules"
 CAPACITY = "`metric_collector`, `scaler`, `reconciler`"

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
+from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.errors import (
     OverrideRefused,
@@ -26,7 +27,7 @@ from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
-from shared.autoscaling.state import LogEntry, Override
+from shared.autoscaling.state import Override
 from shared.ingestion.errors import RowUnreadable
 from shared.web.http import Refused, Reply, Request, refused, shown
 

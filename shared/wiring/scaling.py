@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from shared.adapters.reader import AzureReader
 from shared.autoscaling.actions import ActionTiming
 from shared.autoscaling.ports import CapacityControl, MetricReader, Permissions, StateStore
 from shared.wiring.parts import Parts
@@ -13,7 +12,7 @@ from shared.wiring.parts import Parts
 class ScalingParts(Parts):
     @cached_property
     def store(self) -> StateStore:
-        from shared.adapters.tables.scaling_state import TableStateStore  # noqa: PLC0415  heavy
+        from shared.adapters.tables.scaling import TableStateStore  # noqa: PLC0415  heavy
 
         store = self._app.open(TableStateStore, self._app.storage)
         if not self._app.measuring:
@@ -36,6 +35,8 @@ class ScalingParts(Parts):
 
     @cached_property
     def reader(self) -> MetricReader:
+        from shared.adapters.readers import AzureReader  # noqa: PLC0415  heavy to import
+
         settings, ingestion = self._app.settings, self._app.ingestion
         return self._app.open(
             AzureReader,

@@ -13,9 +13,8 @@ from shared import settings
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.azure import credentials
 from shared.adapters.azure.transport import ServerTimeTransport
-from shared.adapters.queues.backlog import StorageQueueReader
-from shared.adapters.service_bus.administration import ServiceBusReader
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.readers import ServiceBusReader, StorageQueueReader
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.autoscaling.errors import AutoscalingError
 from shared.settings.connections import ServiceBusConnection, StorageConnection

@@ -26,8 +26,8 @@ from shared.autoscaling.actions import (
     request,
     settle,
 )
-from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
-from shared.autoscaling.state import Decision, EntryKind, LogEntry, Override, ScalingState
+from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
+from shared.autoscaling.state import ActionStatus, Desired, Override, ScaleAction, ScalingState
 from tests.builders import NOW, TIMING, ago, confirmed, desired, resource, sample
 
 ENFORCING = resource(on_manual_change=ManualChange.ENFORCE)

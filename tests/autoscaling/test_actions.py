@@ -14,9 +14,8 @@ from shared.autoscaling.actions import (
     reconcile,
     request,
 )
-from shared.autoscaling.deciding.decide import decide
-from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
-from shared.autoscaling.state import EntryKind, Override, ScalingState
+from shared.autoscaling.deciding.decide import EntryKind, decide
+from shared.autoscaling.state import ActionStatus, Desired, Override, ScaleAction, ScalingState
 from tests.builders import NOW, TIMING, ago, confirmed, desired, resource, sample, state
 
 

@@ -6,9 +6,8 @@ from datetime import timedelta
 
 from shared.autoscaling.actions import as_of, reconcile
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
-from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, Window
-from shared.autoscaling.state import ScalingState
+from shared.autoscaling.state import ActionStatus, Desired, ScalingState
 from shared.autoscaling.transition import advance, advance_all
 from tests.builders import NOW, TIMING, ago, confirmed, desired, metric, resource, sample
 

@@ -22,9 +22,9 @@ from shared.autoscaling import (
     Throughput,
     highest,
 )
-from shared.autoscaling.deciding.decide import decide, explained
+from shared.autoscaling.deciding.decide import Decision, decide, explained
 from shared.autoscaling.measurements import MetricValue, Window
-from shared.autoscaling.state import Decision, Override, ScalingState
+from shared.autoscaling.state import Override, ScalingState
 from shared.autoscaling.transition import advance
 from tests.builders import NOW, SOURCE, confirmed, metric, resource, state
 

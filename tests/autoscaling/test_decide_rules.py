@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 
 from shared.autoscaling import Cooldown, Limits, Mode, Recommendation
-from shared.autoscaling.deciding.decide import decide, remember
+from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import GUARDS
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
-from shared.autoscaling.desired import ActionStatus
 from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import Decision, Override, ScalingState
+from shared.autoscaling.state import ActionStatus, Override, ScalingState
 from tests.builders import NOW, ago, confirmed, desired, resource, sample, state
 
 CALM = Guards(flap_projection=False)

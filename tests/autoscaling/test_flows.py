@@ -12,8 +12,8 @@ import pytest
 
 from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import Guards, ManualChange, Missing, Mode, ServiceBusQueue
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import CapacityTarget, HubMetric, MetricSource
-from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
 from shared.autoscaling.errors import (
     BadMessage,
     CapacityDelayed,
@@ -35,7 +35,7 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import encode_action, encode_metric
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
+from shared.autoscaling.state import ActionStatus, Desired, Override, ScaleAction, ScalingState
 from shared.notifications.news import NewsKind
 from shared.notifications.selection import NotificationIntervals
 from tests.builders import NOW, SOURCE, TIMING, metric, resource

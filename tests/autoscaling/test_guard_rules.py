@@ -20,10 +20,9 @@ from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.guards import Context, Guard, Limit
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
-from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import Override, ScalingState
+from shared.autoscaling.state import ActionStatus, Desired, Override, ScalingState
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 

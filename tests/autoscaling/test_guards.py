@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from shared.autoscaling import Cooldown, Limits, Mode, Observation, Recommendation, Threshold
 from shared.autoscaling.actions import adopt, request
-from shared.autoscaling.deciding.decide import decide, remember
+from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import GUARDS, GUARDS_OF_A_STAY, Context
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
-from shared.autoscaling.desired import ActionStatus
 from shared.autoscaling.measurements import CAPACITY_METRIC, Window
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import Decision, Override, ScalingState
+from shared.autoscaling.state import ActionStatus, Override, ScalingState
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 

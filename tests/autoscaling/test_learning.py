@@ -11,7 +11,6 @@ import pytest
 
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Throughput
-from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.learning import (
     change_to_learn_from,
     known_throughput,
@@ -19,7 +18,7 @@ from shared.autoscaling.learning import (
     learned_rate,
 )
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
-from shared.autoscaling.state import Learned, RegressionSums, ScalingState
+from shared.autoscaling.state import ActionStatus, Desired, Learned, RegressionSums, ScalingState
 from tests.builders import NOW, confirmed, resource, state
 
 RATE, DEAD_TIME_MINUTES = 20.0, 3

@@ -18,22 +18,26 @@ from bench.hostile_events import INTERESTS, many_readings
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.queues.outbox_sender import split
 from shared.autoscaling import HubMetric, Mode, Throughput
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.samples import SAMPLES_KEPT_MAX
-from shared.autoscaling.desired import Desired
 from shared.autoscaling.errors import BadMessage, UnknownResource
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.common import check_metric_name, find
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.messages import Samples, decode_metric, decode_samples
+from shared.autoscaling.messages import (
+    METRICS_OF_A_MESSAGE_MAX,
+    Samples,
+    decode_metric,
+    decode_samples,
+)
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
+from shared.autoscaling.state import Desired, ScalingState
 from shared.autoscaling.transition import advance, advance_all
 from shared.ingestion.decoding.decoding import decode
 from shared.ingestion.decoding.readings import Decoded, Reading, to_effect
 from shared.ingestion.model import Stream
-from shared.values.untrusted import METRICS_OF_A_MESSAGE_MAX
 from tests.builders import NOW, SOURCE, ago, desired, metric, resource, sample
 
 STREAM = Stream("ns", "hub", "$Default", "3")

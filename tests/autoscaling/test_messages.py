@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.autoscaling.desired import EPOCH_MAX, ScaleAction
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.messages import (
@@ -19,6 +18,7 @@ from shared.autoscaling.messages import (
     encode_metric,
     named_resource,
 )
+from shared.autoscaling.state import EPOCH_MAX, ScaleAction
 from tests.builders import NOW, metric
 
 GOOD = json.loads(encode_metric(metric(5)))

@@ -8,6 +8,7 @@ import pytest
 
 from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import Mode, StorageQueue
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.errors import OverrideRefused
 from shared.autoscaling.flows import check_connections as connected
@@ -17,7 +18,7 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.operating.overrides import Change, described, duration
 from shared.autoscaling.operating.permissions import NEEDED, Grant, grants, lacking
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import EntryKind, LogEntry, Override
+from shared.autoscaling.state import Override
 from tests.builders import NOW, SOURCE, resource
 
 WORKERS = resource()

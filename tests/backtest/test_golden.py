@@ -35,7 +35,7 @@ from shared.autoscaling import (
     highest,
     scale_in_only_if,
 )
-from shared.autoscaling.state import Decision
+from shared.autoscaling.deciding.decide import Decision
 from tests.backtest.arenas import NASA, SHIPPED_RULES
 
 MINUTES = 1000

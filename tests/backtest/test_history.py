@@ -17,11 +17,12 @@ from backtest.history import Point, points_of, read_record, workload_from
 from backtest.outcome import course
 from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import StorageQueue, Threshold
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
+from shared.autoscaling.state import ScalingState
 from shared.settings.connections import StorageConnection
 from tests.backtest.arenas import START, CommandLine, arena
 from tests.builders import resource

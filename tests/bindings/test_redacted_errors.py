@@ -9,7 +9,7 @@ import pytest
 from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, text_datum
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.autoscaling.state import LogEntry
+from shared.autoscaling.deciding.decide import LogEntry
 from shared.ingestion.model import Effect, Event
 from tests.bindings.test_ingestion_functions import ENVIRON, STREAM, App, app, batch, own
 from tests.builders import NOW, resource

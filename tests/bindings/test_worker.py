@@ -22,13 +22,13 @@ from local.demo import profile
 from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host.host import FunctionsHost
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.measurements import Metric, MetricValue
 from shared.autoscaling.messages import decode_metric, encode_action, encode_metric
-from shared.autoscaling.state import EntryKind, LogEntry
+from shared.autoscaling.state import ScaleAction
 from shared.settings.connections import StorageConnection
 
 NAMES = {

@@ -71,7 +71,7 @@ def test_ctrl_c_is_no_error_of_the_program(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("program", "imported"),
     [
-        ("shared", "shared.values.names"),
+        ("shared", "shared.values.text"),
         ("local", "local.azurite"),
         ("backtest", "numpy"),
     ],

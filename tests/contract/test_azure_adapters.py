@@ -21,7 +21,7 @@ from shared.adapters.arm.permissions import ArmPermissions
 from shared.adapters.azure.transport import is_loopback
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
 from shared.adapters.memory.ingestion import MemoryBreakerStore
-from shared.adapters.reader import AzureReader
+from shared.adapters.readers import AzureReader
 from shared.adapters.tables.breaker import TableBreakerStore
 from shared.autoscaling import (
     IngestionBreaker,

@@ -13,8 +13,7 @@ import pytest
 from local.azurite import Azurite
 from shared.adapters.memory.claims import MemoryClaims
 from shared.adapters.tables.claims import TABLE_NAME, TAKES_MAX, TableClaims
-from shared.adapters.tables.table import RowConflict, Table
-from shared.adapters.tables.values import key
+from shared.adapters.tables.table import RowConflict, Table, key
 from shared.datasets.errors import ClaimTaken, ClaimUnreadable
 from shared.datasets.ports import ClaimStore
 from shared.datasets.processing import DatasetWork

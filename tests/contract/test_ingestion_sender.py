@@ -11,12 +11,11 @@ from azure.storage.queue.aio import QueueClient
 
 from local.azurite import Azurite
 from shared.adapters.queues.outbox_sender import StorageQueueSender, split
-from shared.autoscaling.messages import decode_samples
+from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX, decode_samples
 from shared.ingestion.decoding.readings import Decoded, Reading, to_effect
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.model import Stream
 from shared.settings.connections import StorageConnection
-from shared.values.untrusted import METRICS_OF_A_MESSAGE_MAX
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READINGS = [Reading(f"plan-{n % 2}", f"m{n}", AT, n) for n in range(40)]

@@ -13,10 +13,10 @@ from local.azure_apis.loopback_server import HANG, LOST_REPLY, Fault
 from local.azure_apis.plans import P1V3, Plan
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.autoscaling.desired import ActionStatus, ScaleAction
+from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.flows import reconciler, scaler, scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.autoscaling.state import EntryKind
+from shared.autoscaling.state import ActionStatus, ScaleAction
 from tests.builders import TIMING, resource
 from tests.contract.test_azure_adapters import ID, loaded
 

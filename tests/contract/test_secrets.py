@@ -20,9 +20,9 @@ from shared import settings
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.azure.retry import JitteredRetrying
 from shared.adapters.event_hubs.hub import EventHubReader
-from shared.adapters.queues.backlog import StorageQueueReader
 from shared.adapters.queues.outbox_sender import StorageQueueSender
-from shared.adapters.service_bus.administration import ServiceBusQueueReader, ServiceBusReader
+from shared.adapters.readers import ServiceBusReader, StorageQueueReader
+from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.adapters.spark.batches import BatchSubmitter
 from shared.adapters.spark.inputs import StoredInputs
 from shared.adapters.spark.livy import LivyClient
@@ -32,7 +32,7 @@ from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.notifications import TableNotificationStore
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.runs import TableRunStore
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.adapters.tables.trends import TableTrends
 from shared.adapters.webhook.webhook import LogNotifier, Webhook
 from shared.autoscaling import ServiceBusQueue, StorageQueue

@@ -24,18 +24,17 @@ from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.azurite import Azurite
 from shared.adapters.arm.app_service import AppServiceControl
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
-from shared.adapters.queues.backlog import StorageQueueReader
-from shared.adapters.service_bus.administration import ServiceBusReader
+from shared.adapters.readers import ServiceBusReader, StorageQueueReader
 from shared.adapters.tables.breaker import TableBreakerStore
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.notifications import TableNotificationStore
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.runs import TableRunStore
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import Mode, ServiceBusQueue, StorageQueue
-from shared.autoscaling.desired import ScaleAction
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows import scaler
-from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
+from shared.autoscaling.state import Override, ScaleAction, ScalingState
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from tests.builders import TIMING, desired, plan, resource
 from tests.contract.ingestion import new_stream

@@ -14,25 +14,24 @@ import pytest
 
 from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.samples import SAMPLES_KEPT_MAX
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.desired import ActionStatus
 from shared.autoscaling.errors import StateConflict
 from shared.autoscaling.measurements import MetricValue, Window
+from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import (
+    ActionStatus,
     BusyIntervals,
-    EntryKind,
     Learned,
-    LogEntry,
     Override,
     RegressionSums,
     ScalingState,
 )
 from shared.settings.connections import StorageConnection
-from shared.values.untrusted import METRICS_OF_A_MESSAGE_MAX
 from tests.builders import NOW, ago, desired, history, sample
 
 

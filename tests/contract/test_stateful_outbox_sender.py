@@ -18,8 +18,7 @@ from hypothesis.stateful import invariant, rule
 
 from local.azurite import Azurite
 from shared.adapters.queues import outbox_sender as ingestion_sender
-from shared.adapters.queues.backlog import queue_service
-from shared.adapters.queues.outbox_sender import StorageQueueSender
+from shared.adapters.queues.outbox_sender import StorageQueueSender, queue_service
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.model import OutboxMessage
 from shared.settings.connections import StorageConnection

@@ -19,8 +19,8 @@ from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryReader
 from shared.adapters.memory.claims import MemoryQueueReader
 from shared.adapters.memory.ingestion import MemoryBreakerStore
-from shared.adapters.queues.backlog import queue_service
-from shared.adapters.reader import AzureReader
+from shared.adapters.queues.outbox_sender import queue_service
+from shared.adapters.readers import AzureReader
 from shared.adapters.service_bus.administration import ServiceBusQueueReader
 from shared.autoscaling import (
     PlanCapacity,

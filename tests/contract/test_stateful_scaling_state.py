@@ -15,24 +15,23 @@ from hypothesis.stateful import Bundle, initialize, invariant, rule
 
 from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.measurements import MetricValue, Window
+from shared.autoscaling.measurements import MEASURE_MAX, MetricValue, Window
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import (
+    ActionStatus,
     BusyIntervals,
-    EntryKind,
+    Desired,
     Learned,
-    LogEntry,
     Override,
     RegressionSums,
     ScalingState,
 )
 from shared.settings.connections import StorageConnection
-from shared.values.untrusted import MEASURE_MAX
 from tests.builders import NOW, ago
 from tests.contract.faulty_network import FAULTS, MOSTLY_NOT, NO_FAULT, Fault, Network
 from tests.contract.stateful import Both, SideBySide, run_machine, texts

@@ -21,9 +21,8 @@ from shared.adapters.tables.ingestion_rows import numbered, partition_key
 from shared.adapters.tables.notifications import TableNotificationStore
 from shared.adapters.tables.ownership import TableOwnershipStore
 from shared.adapters.tables.runs import TableRunStore
-from shared.adapters.tables.table import Table
+from shared.adapters.tables.table import Table, joined, key
 from shared.adapters.tables.trends import TableTrends
-from shared.adapters.tables.values import joined, key
 from shared.ingestion.dead_letters import find as finding
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.model import FailureKind

@@ -17,17 +17,16 @@ from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
 from shared.adapters.memory.autoscaling import MemoryCapacityControl
-from shared.adapters.tables.scaling_log import LOG_PREFIX, log_row
+from shared.adapters.tables.scaling import LOG_PREFIX, TableStateStore, log_row
 from shared.adapters.tables.scaling_rows import profile_row
-from shared.adapters.tables.scaling_state import TableStateStore
-from shared.autoscaling.desired import ScaleAction
+from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import poison, reconciler, retention, scaler, scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
 from shared.autoscaling.messages import encode_action, encode_metric
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import EntryKind, Learned, RegressionSums
+from shared.autoscaling.state import Learned, RegressionSums, ScaleAction
 from shared.web.board import Board, RecentLog, read
 from shared.web.http import Request
 from shared.web.page import page

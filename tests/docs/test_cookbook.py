@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from shared.autoscaling import Resource
-from shared.autoscaling.deciding.decide import decide
+from shared.autoscaling.deciding.decide import Decision, decide
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, WeekProfile, Window
-from shared.autoscaling.state import Decision, ScalingState
+from shared.autoscaling.state import ScalingState
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text(encoding="utf-8")
 INTRODUCTION, *RECIPES = PAGE.split("\n## ")

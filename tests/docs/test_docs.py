@@ -16,10 +16,9 @@ import pytest
 from local import settings_reference
 from shared import settings
 from shared.autoscaling import Observation, ServiceBusQueue, Threshold
-from shared.autoscaling.deciding.decide import decide
+from shared.autoscaling.deciding.decide import EntryKind, decide
 from shared.autoscaling.deciding.guards import GUARDS
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.state import EntryKind
 from shared.ingestion.decoding.decoding import decode
 from shared.notifications.news import NewsKind
 from shared.settings import SECTIONS, SETTINGS

@@ -13,12 +13,13 @@ import time
 import pytest
 
 from bench.hostile_events import HOSTILE, INTERESTS, MIB, RESOURCE, filled, reading
+from shared.autoscaling.measurements import MEASURE_MAX
 from shared.ingestion.decoding import decoding
 from shared.ingestion.decoding.decoding import MetricHandler, decode
 from shared.ingestion.decoding.readings import REJECTIONS_KEPT
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Event, Stream
-from shared.values.untrusted import MEASURE_MAX, SHOWN_CHARACTERS_MAX, shown
+from shared.values.text import SHOWN_CHARACTERS_MAX, shown
 from tests.builders import NOW
 
 SECONDS_MAX = 1.0

@@ -18,7 +18,7 @@ from local.amqp_broker.administration import ServiceBusStandIn, service_bus
 from local.amqp_broker.durations import duration, written
 from local.amqp_broker.model.errors import InvalidProperties
 from local.amqp_broker.model.properties import QueueProperties, TopicProperties
-from shared.adapters.service_bus.administration import ServiceBusReader
+from shared.adapters.readers import ServiceBusReader
 from shared.autoscaling.declaring import ServiceBusSubscription
 from shared.settings.connections import ServiceBusConnection
 

@@ -36,7 +36,7 @@ from local.functions_host.services import Services
 from local.functions_host.worker import Invocation, json_datum
 from shared.adapters.event_hubs.hub import EventHubReader
 from shared.adapters.tables.ingestion import TableIngestionStore
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling import AzureMonitorMetric, HubMetric, Mode, Threshold
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import encode_metric

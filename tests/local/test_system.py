@@ -16,7 +16,7 @@ from local.demo import profile
 from local.demo.settings_files import running_settings_file
 from local.demo.system import APP_DIR, LocalSystem, local_system
 from local.demo.traces import Trace, load_trace
-from shared.autoscaling.state import EntryKind
+from shared.autoscaling.deciding.decide import EntryKind
 from tests.local.polling import POLL_SECONDS, until
 
 MINUTES = 30

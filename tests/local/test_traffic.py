@@ -14,7 +14,7 @@ from local.demo.system import declare_entities
 from local.demo.traces import Trace
 from local.demo.traffic import Traffic
 from local.demo.workload import TwinClock, Workload
-from shared.adapters.service_bus.administration import ServiceBusReader
+from shared.adapters.readers import ServiceBusReader
 from shared.autoscaling.declaring import ServiceBusSubscription
 from shared.settings.connections import ServiceBusConnection
 

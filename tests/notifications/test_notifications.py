@@ -14,13 +14,14 @@ from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.memory.ingestion import MemoryIngestionStore
 from shared.adapters.memory.notifications import MemoryNotificationStore
 from shared.adapters.webhook.webhook import LogNotifier
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.operating.notices import conditions, events
 from shared.autoscaling.policy import Recommendation
-from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
+from shared.autoscaling.state import ScalingState
 from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, Gap, Stream
 from shared.ingestion.operating import notices as failed_events
 from shared.nightly.notices import trend_notices

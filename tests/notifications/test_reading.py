@@ -10,6 +10,7 @@ import pytest
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.adapters.memory.notifications import MemoryNotificationStore
+from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify as resource_news
@@ -17,7 +18,6 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import LogEntry
 from shared.notifications import flow
 from shared.notifications.news import News, NewsKind
 from shared.notifications.ports import NotificationConflict, Observed, SourceProgress

@@ -22,8 +22,8 @@ from itertools import pairwise, product
 
 import pytest
 
-from shared.autoscaling.desired import ActionStatus
-from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.state import ActionStatus, ScalingState
 from tests.builders import TIMING
 from tests.simulation.seeds import seeds
 from tests.simulation.world import (

@@ -9,15 +9,15 @@ from typing import Any
 
 from shared.adapters.memory.autoscaling import MemoryCapacityControl, MemoryStateStore
 from shared.autoscaling import Cooldown, Limits, Threshold
+from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.declaring import CapacityTarget
-from shared.autoscaling.desired import ActionStatus, Desired, ScaleAction
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows import poison, reconciler, scaler, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.messages import decode_action, decode_metric, encode_action, encode_metric
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import LogEntry, ScalingState
+from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
 from tests.builders import NOW, TIMING, resource
 from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_until
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling_log import log_row
+from shared.adapters.tables.scaling import log_row
 from shared.adapters.tables.scaling_rows import (
     ScalingRowUnreadable,
     override_of,
@@ -25,7 +25,7 @@ from shared.adapters.tables.scaling_rows import (
     state_of,
     state_row,
 )
-from shared.autoscaling.desired import EPOCH_MAX, ActionStatus, ScaleAction
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import BadMessage, OverrideRefused
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
@@ -39,7 +39,7 @@ from shared.autoscaling.messages import (
     named_resource,
 )
 from shared.autoscaling.operating.overrides import check, duration
-from shared.autoscaling.state import EntryKind, LogEntry
+from shared.autoscaling.state import EPOCH_MAX, ActionStatus, ScaleAction
 from shared.datasets.arrivals import decode_arrival
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.flows import telemetry_arrived

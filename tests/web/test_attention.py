@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from shared.autoscaling import Mode, Resource
-from shared.autoscaling.desired import ActionStatus
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
+from shared.autoscaling.state import ActionStatus, Override, ScalingState
 from shared.ingestion.breaker.breaker import Breaker, BreakerMode
 from shared.sampling.trend_rows import Trend
 from shared.web import panels

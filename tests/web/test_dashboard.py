@@ -11,10 +11,11 @@ import pytest
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
 from shared.autoscaling import Mode
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.autoscaling.policy import Recommendation
-from shared.autoscaling.state import EntryKind, LogEntry, Override
+from shared.autoscaling.state import Override
 from shared.web.board import Board, RecentLog, put_override, read
 from shared.web.http import BODY_BYTES_MAX, Reply, Request
 from shared.web.page import page

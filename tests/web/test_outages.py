@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from shared.adapters.memory.autoscaling import MemoryStateStore
-from shared.adapters.tables.scaling_state import TableStateStore
+from shared.adapters.tables.scaling import TableStateStore
 from shared.autoscaling.declaring import HubMetric
-from shared.autoscaling.desired import ActionStatus
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.ports import Snapshot, StateStore
-from shared.autoscaling.state import ScalingState
+from shared.autoscaling.state import ActionStatus, ScalingState
 from shared.settings.connections import StorageConnection
 from shared.web import board as board_module
 from shared.web.attention import attention

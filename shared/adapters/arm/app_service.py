@@ -18,7 +18,7 @@ from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, Capacit
 from shared.autoscaling.measurements import MetricValue
 from shared.settings import Settings
 from shared.values.redaction import redacting
-from shared.values.untrusted import shown
+from shared.values.text import shown
 
 DETAIL_LENGTH_MAX = 300
 RETRY_AFTER_DIGITS_MAX = 4

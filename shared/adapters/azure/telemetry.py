@@ -15,8 +15,9 @@ from typing import Any
 from opentelemetry import metrics
 
 from shared.adapters.azure.deferred_log import LogLine, lines
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.ports import Snapshot, StateStore
-from shared.autoscaling.state import EntryKind, LogEntry, Override, ScalingState
+from shared.autoscaling.state import Override, ScalingState
 from shared.ingestion.events.accounting import CommitLimits
 from shared.ingestion.events.ports import IngestionStore, StoredCheckpoint, StoredMessage
 from shared.ingestion.model import Commit, Stream

@@ -8,19 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import count
 
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import CapacityTarget, MetricSource, PlanCapacity
 from shared.autoscaling.errors import CapacityRefused, ReadFailed, StateConflict
 from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MetricValue
 from shared.autoscaling.ports import CapacityControl, Snapshot
-from shared.autoscaling.state import (
-    OVERRIDE_ROW,
-    EntryKind,
-    LogEntry,
-    Override,
-    ScalingState,
-    changed_rows,
-    with_rows,
-)
+from shared.autoscaling.state import OVERRIDE_ROW, Override, ScalingState, changed_rows, with_rows
 
 Clock = Callable[[], datetime]
 LogKey = tuple[datetime, int, bool, str]

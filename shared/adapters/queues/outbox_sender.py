@@ -1,4 +1,4 @@
-"""Sends the outbox to a storage queue, as text: the host hands it over as it is."""
+"""Sends the outbox to a storage queue, as text: the host hands it over as it is. And the client."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError
-from azure.storage.queue.aio import QueueClient
+from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
-from shared.adapters.queues.backlog import queue_service
+from shared.adapters.azure.credentials import credential_for
+from shared.adapters.azure.transport import ServerTimeTransport
 from shared.ingestion.concurrency import task_runner
 from shared.ingestion.errors import DependencyDown
 from shared.ingestion.model import OutboxMessage
@@ -67,3 +69,12 @@ def split(body: str) -> Iterator[str]:
         return
     for each in json.loads(body):
         yield json.dumps(each, separators=(",", ":"))
+
+
+def queue_service(connection: StorageConnection, **options: Any) -> QueueServiceClient:
+    """A client; ``options`` are those of the SDK, such as how it tries again."""
+    options = {"transport": ServerTimeTransport(), "retry_total": 1, **options}
+    if connection.connection_string:
+        return QueueServiceClient.from_connection_string(connection.connection_string, **options)
+    url = connection.queue_url
+    return QueueServiceClient(url, credential_for(url, connection.client_id), **options)

@@ -1,4 +1,4 @@
-"""What the administration API of Service Bus says of queues and subscriptions."""
+"""The administration API of Service Bus: its client, and what it says of a queue."""
 
 from __future__ import annotations
 
@@ -9,62 +9,12 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties
 
 from shared.adapters.azure.credentials import credential_for
-from shared.adapters.azure.transport import server_time, transport_for
-from shared.autoscaling.declaring import ServiceBusQueue, ServiceBusSubscription
-from shared.autoscaling.errors import ReadFailed
-from shared.autoscaling.measurements import MetricValue
+from shared.adapters.azure.transport import transport_for
 from shared.datasets.entities import QueueDescription
 from shared.datasets.errors import ManageRightMissing
 from shared.messaging.errors import LinkFailed
 from shared.settings.connections import ServiceBusConnection
 from shared.values.redaction import redacting
-
-Source = ServiceBusQueue | ServiceBusSubscription
-
-
-@redacting
-class ServiceBusReader:
-    """Reads the counts of the entities of one namespace."""
-
-    def __init__(self, connection: ServiceBusConnection) -> None:
-        self._connection = connection
-        self._client = _administration_client(connection)
-
-    async def read(self, source: Source) -> MetricValue:
-        try:
-            count = await self._count(source)
-        except ResourceNotFoundError as error:
-            raise ReadFailed(f"{_named(source)} does not exist ({source.connection})") from error
-        if count is None:
-            raise ReadFailed(f"{_named(source)} answered without a {source.count} count")
-        return MetricValue(server_time(), float(count))
-
-    async def close(self) -> None:
-        await self._client.close()
-
-    async def _count(self, source: Source) -> int | None:
-        name = f"{source.count}_message_count"
-        if isinstance(source, ServiceBusQueue):
-            queue = await self._client.get_queue_runtime_properties(source.queue)
-            return _whole(queue, name)
-        if source.count == "scheduled":
-            topic = await self._client.get_topic_runtime_properties(source.topic)
-            return _whole(topic, name)
-        subscription = await self._client.get_subscription_runtime_properties(
-            source.topic, source.subscription
-        )
-        return _whole(subscription, name)
-
-
-def _whole(properties: object, name: str) -> int | None:
-    value: int | None = getattr(properties, name)
-    return value
-
-
-def _named(source: Source) -> str:
-    if isinstance(source, ServiceBusQueue):
-        return f"queue {source.queue}"
-    return f"subscription {source.topic}/{source.subscription}"
 
 
 @redacting
@@ -72,7 +22,7 @@ class ServiceBusQueueReader:
     """See QueueReader."""
 
     def __init__(self, connection: ServiceBusConnection) -> None:
-        self._client = _administration_client(connection)
+        self._client = administration_client(connection)
 
     async def facts(self, queue: str) -> QueueDescription:
         try:
@@ -107,7 +57,7 @@ def _path(address: str) -> str:
     return unquote(path).strip("/")
 
 
-def _administration_client(connection: ServiceBusConnection) -> ServiceBusAdministrationClient:
+def administration_client(connection: ServiceBusConnection) -> ServiceBusAdministrationClient:
     if connection.connection_string:
         address = connection.connection_string.partition("//")[2].partition(";")[0]
         return ServiceBusAdministrationClient.from_connection_string(

@@ -17,7 +17,7 @@ from typing import Any
 
 from shared.messaging.errors import NAMED_MAX, UnsendableMessage
 from shared.messaging.model import Body, EncodedMessage, Message, Rows, Scalar
-from shared.values.untrusted import shown
+from shared.values.text import shown
 
 NULL = b"\x40"
 HEADER, ANNOTATIONS, PROPERTIES = b"\x00\x53\x70", b"\x00\x53\x72", b"\x00\x53\x73"

@@ -10,9 +10,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.errors import store_errors
-from shared.adapters.tables.table import TRANSACTION_ROWS_MAX, RowConflict, Table
-from shared.adapters.tables.values import Row, key, number_of, time_of, whole
+from shared.adapters.tables.ingestion_rows import store_errors
+from shared.adapters.tables.table import (
+    TRANSACTION_ROWS_MAX,
+    Row,
+    RowConflict,
+    Table,
+    key,
+    number_of,
+    time_of,
+    whole,
+)
 from shared.ingestion.breaker.breaker import Breaker
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
 from shared.ingestion.breaker.ports import BreakerSnapshot, decode_breaker, encode_breaker

@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.tables.table import RowConflict, Table
-from shared.adapters.tables.values import key
+from shared.adapters.tables.table import RowConflict, Table, key
 from shared.datasets.claims import Claim
 from shared.datasets.errors import ClaimTaken, ClaimUnreadable
 from shared.datasets.periods import EPOCH, TIME_MAX

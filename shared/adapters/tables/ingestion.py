@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.errors import store_errors
 from shared.adapters.tables.ingestion_rows import (
     CHECKPOINT,
     DEAD,
@@ -30,13 +29,21 @@ from shared.adapters.tables.ingestion_rows import (
     message_of,
     numbered,
     partition_key,
+    store_errors,
     stream_of,
     stream_row,
     taken_row,
 )
 from shared.adapters.tables.newest import newest_keys
-from shared.adapters.tables.table import Operation, RowConflict, Table, changed, guarded, removal
-from shared.adapters.tables.values import time_of
+from shared.adapters.tables.table import (
+    Operation,
+    RowConflict,
+    Table,
+    changed,
+    guarded,
+    removal,
+    time_of,
+)
 from shared.ingestion.dead_letters.ports import StoredDeadLetter
 from shared.ingestion.errors import AccountingBroken, CommitRefused, RowUnreadable
 from shared.ingestion.events.accounting import CommitLimits, check_epoch, check_number, check_rows

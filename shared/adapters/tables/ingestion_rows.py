@@ -1,4 +1,4 @@
-"""What became of events as rows of the table ``Ingestion``; no I/O.
+"""What became of events as rows of the table ``Ingestion``, and what a failed call means; no I/O.
 
 PartitionKey = stream, so that one transaction holds a commit. RowKeys in their order:
 ``!checkpoint``, ``!working`` (when it was written last, somebody was at work on the stream),
@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.adapters.tables.values import (
+from azure.core.exceptions import AzureError, HttpResponseError
+
+from shared.adapters.tables.table import (
     Row,
     bytes_fields,
     bytes_of,
@@ -25,7 +28,7 @@ from shared.adapters.tables.values import (
     whole,
 )
 from shared.ingestion.breaker.breaker import LONG_AGO
-from shared.ingestion.errors import RowUnreadable
+from shared.ingestion.errors import AccountingBroken, RowUnreadable, StoreUnavailable
 from shared.ingestion.events.ports import StoredMessage
 from shared.ingestion.model import (
     Checkpoint,
@@ -46,9 +49,23 @@ DEAD, EFFECT, GAP, MARK, OUTBOX = "dead", "effect", "gap", "mark", "outbox"
 REASON_LENGTH_MAX = 300
 DIGITS = 19
 """Of the largest number of 64 bits: numbers sort as keys do."""
-
+REFUSED_FOR_GOOD = (400, 413)
+"""The request itself is not taken: too large, or of a form that no retry fixes."""
 
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def store_errors(what: str) -> Iterator[None]:
+    """Whatever the client raises as StoreUnavailable, or AccountingBroken where it never passes."""
+    try:
+        yield
+    except HttpResponseError as error:
+        if error.status_code in REFUSED_FOR_GOOD:
+            raise AccountingBroken(f"{what}: {error.message}") from error
+        raise StoreUnavailable(f"{what}: {error.message}") from error
+    except (AzureError, OSError) as error:
+        raise StoreUnavailable(f"{what}: {error}") from error
 
 
 def partition_key(stream: Stream) -> str:

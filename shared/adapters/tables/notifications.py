@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.tables.table import RowConflict, Table
-from shared.adapters.tables.values import key, text_fields, text_of
+from shared.adapters.tables.table import RowConflict, Table, key, text_fields, text_of
 from shared.notifications.ports import NotificationConflict, NotificationHistory, SourceProgress
 from shared.notifications.selection import Key, Notification, NotificationRecord
 from shared.settings.connections import StorageConnection

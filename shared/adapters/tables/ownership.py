@@ -7,9 +7,17 @@ import logging
 from typing import Any
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.errors import store_errors
-from shared.adapters.tables.table import RowConflict, Table
-from shared.adapters.tables.values import Row, joined, key, number_of, time_of, whole
+from shared.adapters.tables.ingestion_rows import store_errors
+from shared.adapters.tables.table import (
+    Row,
+    RowConflict,
+    Table,
+    joined,
+    key,
+    number_of,
+    time_of,
+    whole,
+)
 from shared.ingestion.errors import ClaimLost
 from shared.ingestion.ownership.load_balancing import Ownership, OwnershipClaim
 from shared.ingestion.ownership.ports import OwnershipSnapshot

@@ -13,8 +13,7 @@ from datetime import date, datetime
 from typing import Any
 
 from shared.adapters.azure.transport import server_time
-from shared.adapters.tables.table import Row, RowConflict, Table
-from shared.adapters.tables.values import key
+from shared.adapters.tables.table import Row, RowConflict, Table, key
 from shared.nightly.errors import RunTaken
 from shared.nightly.model import DateRuns, Demand, Ledger, Run, RunState
 from shared.settings.connections import StorageConnection

@@ -14,30 +14,37 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 from zoneinfo import ZoneInfo
 
+from shared.adapters.tables.table import TEXT_LENGTH_MAX, Row
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.desired import EPOCH_MAX, ActionStatus, Desired
 from shared.autoscaling.learning import RECENT_MAX
-from shared.autoscaling.measurements import CAPACITY_SANE_MAX, MetricValue, WeekProfile, Window
+from shared.autoscaling.measurements import (
+    CAPACITY_SANE_MAX,
+    MEASURE_MAX,
+    MetricValue,
+    WeekProfile,
+    Window,
+)
 from shared.autoscaling.state import (
     DESIRED_ROW,
+    EPOCH_MAX,
     LEARNED_ROW,
     METRIC_PREFIX,
     OVERRIDE_ROW,
     PROFILE_ROW,
     WISHES_ROW,
+    ActionStatus,
     BusyIntervals,
+    Desired,
     Learned,
     Override,
     RegressionSums,
     RowValue,
     ScalingState,
 )
-from shared.values.untrusted import MEASURE_MAX, shown
+from shared.values.text import shown
 
 STATE_START = DESIRED_ROW
 UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
-TEXT_LENGTH_MAX = 16_000
-"""Characters of one string property: 64 KiB in UTF-16, even where each takes two units."""
 HOURS_OF_A_WEEK = 168
 LEARNED_PARTS = ("out", "into", "work")
 RECENT = "recent"
@@ -46,7 +53,6 @@ SumsT = TypeVar("SumsT", RegressionSums, BusyIntervals)
 REASON_LENGTH_MAX = 300
 """Of an error, which may quote the row that it complains of."""
 
-Row = dict[str, Any]
 T = TypeVar("T")
 
 

@@ -1,14 +1,20 @@
-"""One table: reads of one range, writes under the version that was read; made where missing."""
+"""One table: reads of one range, writes under the version that was read; made where missing.
+
+And names and values as the keys and properties of its rows.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
-from azure.data.tables import TableTransactionError, UpdateMode
+from azure.data.tables import EdmType, TableTransactionError, UpdateMode
 from azure.data.tables.aio import TableServiceClient
 
 from shared.adapters.azure.credentials import credential_for
@@ -20,6 +26,9 @@ TRANSACTION_ROWS_MAX = 100
 PAGE_ROWS_MAX = 1000
 RANGE = "PartitionKey eq @partition and RowKey ge @start and RowKey lt @end"
 MARK = "mark"
+TEXT_LENGTH_MAX = 16_000
+"""Characters of one property, which holds 64 KiB in UTF-16; each may take two units."""
+BYTES_MAX = 60_000
 CONFLICTS = (404, 409, 412)
 """Row gone, row there already, row changed: each means that what was read is out of date."""
 
@@ -84,15 +93,12 @@ class Table:
     async def put(self, row: Row, version: str | None) -> str:
         """Write a row over the one of that version; answers the new one. Raises RowConflict."""
         try:
-            if version is not None:
-                answer = await self._table.update_entity(
-                    row,
-                    mode=UpdateMode.REPLACE,
-                    etag=version,
-                    match_condition=MatchConditions.IfNotModified,
-                )
-            else:
+            if version is None:
                 answer = await self._insert(row)
+            else:
+                answer = await self._table.update_entity(
+                    row, mode=UpdateMode.REPLACE, **_only_if(version)
+                )
         except HttpResponseError as error:
             if error.status_code in CONFLICTS:
                 raise RowConflict(row["RowKey"]) from error
@@ -180,19 +186,21 @@ def guarded(row: Row, version: str | None) -> Operation:
     """The operation of a transaction that writes a row over the one of that version."""
     if version is None:
         return ("create", row)
-    guard = {"mode": UpdateMode.REPLACE, "etag": version}
-    return ("update", row, {**guard, "match_condition": MatchConditions.IfNotModified})
+    return ("update", row, {"mode": UpdateMode.REPLACE, **_only_if(version)})
 
 
 def changed(row: Row, version: str) -> Operation:
     """The operation of a transaction that changes some values of the row of that version."""
-    guard = {"mode": UpdateMode.MERGE, "etag": version}
-    return ("update", row, {**guard, "match_condition": MatchConditions.IfNotModified})
+    return ("update", row, {"mode": UpdateMode.MERGE, **_only_if(version)})
 
 
 def removal(row: Row, version: str) -> Operation:
     """The operation of a transaction that deletes the row of that version."""
-    return ("delete", row, {"etag": version, "match_condition": MatchConditions.IfNotModified})
+    return ("delete", row, _only_if(version))
+
+
+def _only_if(version: str) -> dict[str, Any]:
+    return {"etag": version, "match_condition": MatchConditions.IfNotModified}
 
 
 def table_service(connection: StorageConnection) -> TableServiceClient:
@@ -206,3 +214,75 @@ def table_service(connection: StorageConnection) -> TableServiceClient:
     return TableServiceClient(
         endpoint=url, credential=credential, transport=transport, retry_total=3
     )
+
+
+# --- keys and properties: values are whole numbers of 64 bits, long texts and bytes, and times ---
+
+
+def whole(number: int) -> tuple[int, EdmType]:
+    """A number that may need 64 bits; the client takes a plain one for 32."""
+    return number, EdmType.INT64
+
+
+def number_of(value: Any) -> int:
+    return int(getattr(value, "value", value))
+
+
+def time_of(value: datetime) -> datetime:
+    """The client's own kind of time as a plain one."""
+    at = value.astimezone(UTC)
+    return datetime(
+        at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond, tzinfo=UTC
+    )
+
+
+def text_fields(name: str, text: str | None) -> Row:
+    """A text of any length over the properties ``name``, ``name_1`` …; nothing for None."""
+    return _pieces(name, text, TEXT_LENGTH_MAX)
+
+
+def text_of(row: Mapping[str, Any], name: str) -> str | None:
+    found = list(_found(row, name))
+    return "".join(found) if found else None
+
+
+def bytes_fields(name: str, data: bytes | None) -> Row:
+    """Bytes of any length over the properties ``name``, ``name_1`` …; nothing for None."""
+    return _pieces(name, data, BYTES_MAX)
+
+
+def bytes_of(row: Mapping[str, Any], name: str) -> bytes | None:
+    found = list(_found(row, name))
+    return b"".join(found) if found else None
+
+
+def _pieces(name: str, value: str | bytes | None, length_max: int) -> Row:
+    if value is None:
+        return {}
+    starts = range(0, max(len(value), 1), length_max)
+    return {_name(name, n): value[i : i + length_max] for n, i in enumerate(starts)}
+
+
+def _found(row: Mapping[str, Any], name: str) -> Iterator[Any]:
+    for n in count():
+        piece = row.get(_name(name, n))
+        if piece is None:
+            return
+        yield piece
+
+
+def _name(name: str, number: int) -> str:
+    return name if number == 0 else f"{name}_{number}"
+
+
+def key(text: str) -> str:
+    """Any text as a key: readable where it can be, and another one for each text.
+
+    A key knows neither ``/`` nor ``\\``, ``#``, ``?`` and controls.
+    """
+    return quote(text, safe=" ,:@!$").replace("%", "=")
+
+
+def joined(*names: str) -> str:
+    """Several names as one key; the separator is in none of them once they are keys."""
+    return "|".join([key(name) for name in names])

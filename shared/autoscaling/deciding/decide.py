@@ -1,13 +1,15 @@
 """From state to decision: what is known, what the policy wants, what the guards leave of it.
 
-And the nearest counterfactual: at which level of a metric the decision would have been another.
+And the nearest counterfactual: at which level of a metric the decision would have been another; and
+the line of the log that a decision, or what became of it, is written as.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 
 from shared.autoscaling.deciding.guards import (
     GUARDS,
@@ -21,16 +23,83 @@ from shared.autoscaling.deciding.guards import (
 )
 from shared.autoscaling.deciding.samples import known_capacity, observe, window_start
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.measurements import MetricValue, Window, since, span
+from shared.autoscaling.measurements import NOTHING, Evidence, MetricValue, Window, since, span
 from shared.autoscaling.policy import (
     REASON_LENGTH_MAX,
     Observation,
+    Recommendation,
     Resource,
     ask,
     described,
     members,
 )
-from shared.autoscaling.state import Decision, Override, ScalingState
+from shared.autoscaling.state import Override, ScalingState
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided, and everything that led to it.
+
+    ``desired == current`` means hold. ``limited_by`` names the guards that changed what the policy
+    wanted, in the order in which they did.
+    """
+
+    resource_name: str
+    time: datetime
+    current: int | None
+    desired: int | None
+    reason: str
+    candidates: tuple[Recommendation, ...] = ()
+    limited_by: tuple[str, ...] = ()
+    evidence: Evidence = field(default_factory=lambda: NOTHING)
+    counterfactual: str = ""
+    """The nearest thing that would have led to another decision."""
+    applies: bool = False
+    """True where the desired capacity is to be ordered now."""
+
+
+class EntryKind(StrEnum):
+    """What a line of the decision log tells."""
+
+    DECISION = "decision"
+    CONFIRMED = "confirmed"
+    DEFERRED = "deferred"
+    FAILED = "failed"
+    IGNORED = "ignored"
+    RESENT = "resent"
+    REOPENED = "reopened"
+    MANUAL_CHANGE = "manual_change"
+    OVERRIDE = "override"
+    POISON = "poison"
+    UNREADABLE = "unreadable"
+    """Stands in for a row of the log that this version cannot read; never written."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One line of the decision log.
+
+    ``entry_id`` makes writing it twice write it once, at one time and epoch.
+    """
+
+    resource_name: str
+    time: datetime
+    kind: EntryKind
+    entry_id: str
+    reason: str
+    current: int | None = None
+    desired: int | None = None
+    epoch: int | None = None
+    applies: bool = False
+    limited_by: tuple[str, ...] = ()
+    candidates: tuple[Recommendation, ...] = ()
+    evidence: Evidence = field(default_factory=lambda: NOTHING)
+    counterfactual: str = ""
+    metric: str = ""
+    """Name and value of the sample that led to a decision."""
+    value: float | None = None
+    body: str = ""
+    """The whole message, where the entry tells of a message that could not be processed."""
 
 
 def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:

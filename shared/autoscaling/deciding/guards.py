@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
-from shared.autoscaling.desired import ActionStatus, Desired
 from shared.autoscaling.measurements import MetricValue, Window, span
 from shared.autoscaling.policy import (
     Observation,
@@ -23,7 +22,7 @@ from shared.autoscaling.policy import (
     ask,
     described,
 )
-from shared.autoscaling.state import Override, ScalingState
+from shared.autoscaling.state import ActionStatus, Desired, Override, ScalingState
 
 
 @dataclass(frozen=True, slots=True)

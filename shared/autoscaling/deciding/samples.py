@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from shared.autoscaling.desired import ActionStatus
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.learning import known_throughput
 from shared.autoscaling.measurements import (
     CAPACITY_METRIC,
     CAPACITY_SANE_MAX,
+    MEASURE_MAX,
     NO_SAMPLES,
     Metric,
     MetricValue,
@@ -24,8 +24,7 @@ from shared.autoscaling.measurements import (
     time_of,
 )
 from shared.autoscaling.policy import Observation, Resource
-from shared.autoscaling.state import ScalingState
-from shared.values.untrusted import MEASURE_MAX
+from shared.autoscaling.state import ActionStatus, ScalingState
 
 SAMPLES_KEPT_MAX = 3000
 """Keeps the rows of a resource inside one transaction (4 MiB) and one round trip."""

@@ -33,7 +33,7 @@ from shared.autoscaling.declaring import (
 from shared.autoscaling.measurements import CAPACITY_METRIC, MetricValue, Window
 from shared.autoscaling.policy import Observation, Resource, UnknownMetric, ask, described, members
 from shared.autoscaling.state import ScalingState
-from shared.values.names import NAME, UUID
+from shared.values.text import NAME, UUID
 
 PLAN_CAPACITY_MAX = 100
 """No App Service Plan tier has more instances (Isolated v2: 100)."""

@@ -11,7 +11,7 @@ from shared.autoscaling.errors import StateConflict, StateUnreadable, UnknownRes
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
-from shared.values.untrusted import shown
+from shared.values.text import shown
 
 
 def find(resources: Mapping[str, Resource], name: str) -> Resource:

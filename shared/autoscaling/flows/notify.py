@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from datetime import datetime
 
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.operating.notices import (
@@ -17,7 +18,6 @@ from shared.autoscaling.operating.notices import (
 )
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
-from shared.autoscaling.state import EntryKind, LogEntry
 from shared.notifications.ports import Observed
 
 LINES_MAX = 20_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 
+from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.flows.common import log_action, until_won
 from shared.autoscaling.operating.overrides import Change, check, line, starting
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
-from shared.autoscaling.state import LogEntry
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.autoscaling.actions import ActionTiming, entry, fail
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.samples import merge
-from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import BadMessage, StateUnreadable
 from shared.autoscaling.flows.common import (
     check_metric_name,
@@ -21,7 +21,7 @@ from shared.autoscaling.flows.common import (
 from shared.autoscaling.messages import all_refused, decode_action, decode_samples, named_resource
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
-from shared.autoscaling.state import EntryKind, LogEntry
+from shared.autoscaling.state import ScaleAction
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.autoscaling.actions import as_of, confirm_if_observed
-from shared.autoscaling.deciding.decide import decide, explained
+from shared.autoscaling.deciding.decide import Decision, decide, explained
 from shared.autoscaling.deciding.samples import merge
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import metric_collector
@@ -15,7 +15,7 @@ from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import MetricReader, Snapshot, StateStore
-from shared.autoscaling.state import Decision, ScalingState
+from shared.autoscaling.state import ScalingState
 
 
 @dataclass(frozen=True, slots=True)

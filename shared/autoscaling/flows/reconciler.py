@@ -7,11 +7,11 @@ import logging
 from collections.abc import Iterable
 
 from shared.autoscaling.actions import ActionTiming, reconcile
-from shared.autoscaling.desired import ScaleAction
 from shared.autoscaling.errors import StateConflict
 from shared.autoscaling.flows.common import log_action
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, StateStore
+from shared.autoscaling.state import ScaleAction
 
 log = logging.getLogger(__name__)
 

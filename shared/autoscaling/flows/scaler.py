@@ -14,13 +14,13 @@ from shared.autoscaling.actions import (
     reopen,
     settle,
 )
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import ManualChange
-from shared.autoscaling.desired import Desired, ScaleAction
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows.common import find, log_action, until_won
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, Snapshot, StateStore
-from shared.autoscaling.state import EntryKind, LogEntry
+from shared.autoscaling.state import Desired, ScaleAction
 
 log = logging.getLogger(__name__)
 

@@ -8,15 +8,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from shared.autoscaling.actions import action_of, entry
-from shared.autoscaling.deciding.decide import explained
-from shared.autoscaling.desired import ScaleAction
+from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry, explained
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.common import check_metric_name, find, log_action, until_won
 from shared.autoscaling.measurements import Metric
 from shared.autoscaling.messages import Samples, all_refused, summary
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
-from shared.autoscaling.state import Decision, EntryKind, LogEntry
+from shared.autoscaling.state import ScaleAction
 from shared.autoscaling.transition import Transition, advance_all
 
 log = logging.getLogger(__name__)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.measurements import CAPACITY_METRIC
 from shared.autoscaling.operating.staleness import meanwhile, silent_after_seconds
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import EntryKind, LogEntry, ScalingState
+from shared.autoscaling.state import ScalingState
 from shared.notifications.news import News, NewsKind, Severity
 
 EVENTS = {

@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import OverrideRefused
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import EntryKind, LogEntry, Override
-from shared.values.untrusted import shown
+from shared.autoscaling.state import Override
+from shared.values.text import shown
 
 DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")
 DURATION_MAX = timedelta(days=366)

@@ -12,17 +12,22 @@ from datetime import datetime
 from typing import Any
 
 from shared.autoscaling.actions import as_of
-from shared.autoscaling.deciding.decide import effective_mode, effective_override
+from shared.autoscaling.deciding.decide import (
+    Decision,
+    EntryKind,
+    LogEntry,
+    effective_mode,
+    effective_override,
+)
 from shared.autoscaling.deciding.samples import known_capacity
 from shared.autoscaling.declaring import MetricSource, PushedMetric
-from shared.autoscaling.desired import Desired
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.autoscaling.messages import format_time
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.staleness import is_silent, meanwhile
 from shared.autoscaling.policy import Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.state import Decision, EntryKind, LogEntry, Override, ScalingState
+from shared.autoscaling.state import Desired, Override, ScalingState
 
 DECISION = EntryKind.DECISION
 

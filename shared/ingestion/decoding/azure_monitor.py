@@ -23,7 +23,7 @@ from shared.ingestion.decoding.readings import (
     read_time,
 )
 from shared.ingestion.errors import BadEvent
-from shared.values.untrusted import shown
+from shared.values.text import shown
 
 Record = Mapping[str, Any]
 Monitored = Mapping[tuple[str, str], tuple[SubscribedMetric, ...]]

@@ -27,7 +27,7 @@ from shared.ingestion.decoding.readings import (
 )
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Effect, Event, Stream
-from shared.values.untrusted import shown
+from shared.values.text import shown
 
 BYTES_MAX = 1024 * 1024
 """Of a body once it is unpacked: JSON takes up to 30 times as much memory as it has bytes."""

@@ -14,9 +14,11 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+from shared.autoscaling.measurements import MEASURE_MAX
+from shared.autoscaling.messages import METRICS_OF_A_MESSAGE_MAX, measure
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Effect, OutboxMessage, Stream, message_id
-from shared.values.untrusted import MEASURE_MAX, METRICS_OF_A_MESSAGE_MAX, measure, shown
+from shared.values.text import shown
 
 SCHEMA_VERSION = 1
 

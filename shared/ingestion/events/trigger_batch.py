@@ -13,7 +13,7 @@ from typing import Any
 
 from shared.ingestion.errors import BadDelivery
 from shared.ingestion.model import Event
-from shared.values.untrusted import shown
+from shared.values.text import shown
 
 SEQUENCE_MAX = 2**63 - 1
 DETAIL_CHARACTERS_MAX = 200

@@ -1,34 +1,25 @@
-"""Values that come from outside: what a measurement may be, and how errors show any value.
-
-Whatever its size, type and depth, a value costs little and raises nothing here.
-"""
+"""How a value from outside is shown in an error, and what names may look like."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-MEASURE_MAX = 1e15
-"""Of a metric's value. Up to here floats tell whole numbers apart and sums of squares are finite;
-whatever is larger is a mistake of the sender."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,99}")
+"""Names become table keys, which bear neither slashes nor question marks nor number signs."""
+
+UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 SHOWN_CHARACTERS_MAX = 80
 INTEGER_BITS_MAX = 10_000
 """Python refuses to print integers of many thousands of digits, and nobody reads them."""
 
-METRICS_OF_A_MESSAGE_MAX = 8
-"""Of one resource. Each is a row of up to 110 kB, and all of a message are one transaction: up to
-1 MiB the client sends it without holding up the event loop."""
-
-
-def measure(value: object) -> float | None:
-    """The value as a number from 0 to ``MEASURE_MAX``; None where it is none. Text is no number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value <= MEASURE_MAX else None  # NaN is in no range
-
 
 def shown(value: object) -> str:
-    """The value as ``repr`` writes it, cut; what is cut off is never written in the first place."""
+    """The value as ``repr`` writes it, cut; what is cut off is never written in the first place.
+
+    Whatever its size, type and depth, a value costs little and raises nothing here.
+    """
     parts: list[str] = []
     size = 0
     for part in _written(value):

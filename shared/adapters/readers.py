@@ -1,0 +1,146 @@
+"""Metric sources that the app asks: a reader for each service, and one in front of them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from azure.core.exceptions import ResourceNotFoundError
+
+from shared.adapters.azure.transport import server_time
+from shared.autoscaling.declaring import (
+    IngestionBreaker,
+    MetricSource,
+    PlanCapacity,
+    ServiceBusQueue,
+    ServiceBusSubscription,
+    StorageQueue,
+)
+from shared.autoscaling.errors import ReadFailed
+from shared.autoscaling.measurements import MetricValue
+from shared.autoscaling.ports import CapacityControl
+from shared.ingestion.breaker.breaker import BreakerMode
+from shared.ingestion.breaker.ports import BreakerStore
+from shared.settings.connections import ServiceBusConnection, StorageConnection
+from shared.values.redaction import redacting
+
+ServiceBusSource = ServiceBusQueue | ServiceBusSubscription
+
+
+class _Client(Protocol):
+    async def read(self, source: Any) -> MetricValue: ...
+
+    async def close(self) -> None: ...
+
+
+@redacting
+class AzureReader:
+    """Opens a client per connection when it is first asked for, and keeps it."""
+
+    def __init__(
+        self,
+        storage: Callable[[str], StorageConnection],
+        service_bus: Callable[[str], ServiceBusConnection],
+        control: CapacityControl,
+        breaker: Callable[[], BreakerStore],
+    ) -> None:
+        self._storage = storage
+        self._service_bus = service_bus
+        self._control = control
+        self._breaker = breaker
+        self._clients: dict[tuple[bool, str], _Client] = {}
+        self._closed = False
+
+    async def read(self, source: MetricSource) -> MetricValue:
+        if isinstance(source, PlanCapacity):
+            return await self._control.read(source.plan)
+        if isinstance(source, IngestionBreaker):
+            seen = await self._breaker().load()
+            return MetricValue(seen.read_at, float(seen.breaker.mode is not BreakerMode.CLOSED))
+        return await self._client(source).read(source)
+
+    async def close(self) -> None:
+        self._closed = True
+        for client in self._clients.values():
+            await client.close()
+
+    def _client(self, source: Any) -> _Client:
+        key = (isinstance(source, StorageQueue), source.connection)
+        if self._closed:
+            raise RuntimeError("the reader is closed: it opens no client any more")
+        if key not in self._clients:
+            self._clients[key] = self._open(source)
+        return self._clients[key]
+
+    def _open(self, source: Any) -> _Client:
+        if isinstance(source, StorageQueue):
+            return StorageQueueReader(self._storage(source.connection))
+        return ServiceBusReader(self._service_bus(source.connection))
+
+
+@redacting
+class ServiceBusReader:
+    """Reads the counts of the entities of one namespace."""
+
+    def __init__(self, connection: ServiceBusConnection) -> None:
+        from shared.adapters.service_bus.administration import (  # noqa: PLC0415  heavy
+            administration_client,
+        )
+
+        self._client = administration_client(connection)
+
+    async def read(self, source: ServiceBusSource) -> MetricValue:
+        try:
+            count = await self._count(source)
+        except ResourceNotFoundError as error:
+            raise ReadFailed(f"{_named(source)} does not exist ({source.connection})") from error
+        if count is None:
+            raise ReadFailed(f"{_named(source)} answered without a {source.count} count")
+        return MetricValue(server_time(), float(count))
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _count(self, source: ServiceBusSource) -> int | None:
+        properties: object
+        if isinstance(source, ServiceBusQueue):
+            properties = await self._client.get_queue_runtime_properties(source.queue)
+        elif source.count == "scheduled":
+            properties = await self._client.get_topic_runtime_properties(source.topic)
+        else:
+            properties = await self._client.get_subscription_runtime_properties(
+                source.topic, source.subscription
+            )
+        count: int | None = getattr(properties, f"{source.count}_message_count")
+        return count
+
+
+def _named(source: ServiceBusSource) -> str:
+    if isinstance(source, ServiceBusQueue):
+        return f"queue {source.queue}"
+    return f"subscription {source.topic}/{source.subscription}"
+
+
+@redacting
+class StorageQueueReader:
+    """Reads the lengths of the queues of one storage account."""
+
+    def __init__(self, connection: StorageConnection) -> None:
+        from shared.adapters.queues.outbox_sender import queue_service  # noqa: PLC0415  heavy
+
+        self._client = queue_service(connection)
+
+    async def read(self, source: StorageQueue) -> MetricValue:
+        try:
+            properties = await self._client.get_queue_client(source.queue).get_queue_properties()
+        except ResourceNotFoundError as error:
+            raise ReadFailed(
+                f"queue {source.queue} does not exist ({source.connection})"
+            ) from error
+        count = properties.approximate_message_count
+        if count is None:
+            raise ReadFailed(f"queue {source.queue} answered without a count")
+        return MetricValue(server_time(), float(count))
+
+    async def close(self) -> None:
+        await self._client.close()
