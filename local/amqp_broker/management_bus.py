@@ -10,8 +10,8 @@ from proton import Array, Data, symbol
 
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.messages import array, content_of, text_keys, to_timestamp
+from local.amqp_broker.model.errors import NotSupported
 from local.amqp_broker.requests import Handler, ManagementAnswer, ManagementRequest
-from local.amqp_broker.supported import not_supported
 
 PREFIX = "com.microsoft:"
 
@@ -22,7 +22,7 @@ def handler(broker: Broker, path: str) -> Handler:
     def answer(request: ManagementRequest) -> ManagementAnswer:
         name = request.operation.removeprefix(PREFIX)
         if name not in _OPERATIONS:
-            raise not_supported(f"the operation '{name}'")
+            raise NotSupported(f"the operation '{name}'")
         return _OPERATIONS[name](broker, path, request.body)
 
     return answer
@@ -50,7 +50,7 @@ def _update_disposition(broker: Broker, path: str, body: dict[str, Any]) -> Mana
                 reason, text = body.get("deadletter-reason"), body.get("deadletter-description")
                 store.dead_letter(token, now, reason, text)
             case other:
-                raise not_supported(f"the disposition '{other}'")
+                raise NotSupported(f"the disposition '{other}'")
     return ManagementAnswer()
 
 

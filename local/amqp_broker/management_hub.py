@@ -11,9 +11,9 @@ from proton import Data, symbol
 
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.messages import array, to_timestamp
+from local.amqp_broker.model.errors import NotSupported
 from local.amqp_broker.model.hub import Hub
 from local.amqp_broker.requests import Handler, ManagementAnswer, ManagementRequest
-from local.amqp_broker.supported import not_supported
 
 HUB_TYPE = "com.microsoft:eventhub"
 PARTITION_TYPE = "com.microsoft:partition"
@@ -30,7 +30,7 @@ def handler(broker: Broker) -> Handler:
         if kind == PARTITION_TYPE:
             partition_id = str(request.properties["partition"])
             return _answer(_partition(hub, partition_id, broker.now()))
-        raise not_supported(f"the type '{kind}'")
+        raise NotSupported(f"the type '{kind}'")
 
     return answer
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from local.amqp_broker import VirtualClock
 from local.amqp_broker.administration import ServiceBusStandIn, service_bus
-from local.amqp_broker.model.entities import MessageCounts as Messages
+from local.azure_apis.entities import EntityCounts as Messages
 from local.azurite import Azurite
 from local.clock import Clock, utc_now
 from local.demo.hosted_app import hosted_app

@@ -15,7 +15,6 @@ from uuid import uuid4
 from local.amqp_broker.model.entities import (
     DEAD_LETTER_SUFFIX,
     TRANSFER_DEAD_LETTER_SUFFIX,
-    MessageCounts,
     Queue,
     Topic,
     shortest,
@@ -24,6 +23,7 @@ from local.amqp_broker.model.errors import EntityExists, EntityNotFound, NotAllo
 from local.amqp_broker.model.message import Content
 from local.amqp_broker.model.properties import QueueProperties, TopicProperties
 from local.amqp_broker.model.store import NewToken, Store
+from local.azure_apis.entities import EntityCounts
 
 HOPS_MAX = 4
 HOPS_EXCEEDED = "MaxTransferHopCountExceeded"
@@ -58,33 +58,6 @@ class Namespace:
         self._add(path, subscription)
         parent.subscriptions[name.lower()] = subscription
 
-    def change(self, path: str, properties: QueueProperties | TopicProperties) -> None:
-        """Give an entity other properties; those that are fixed must be as they were."""
-        match self.entity(path), properties:
-            case Queue() as queue, QueueProperties():
-                queue.change(properties)
-            case Topic() as topic, TopicProperties():
-                topic.change(properties)
-            case _:
-                raise NotAllowed(f"'{path}' is another kind of entity.")
-
-    def delete(self, path: str) -> None:
-        """Take an entity away with all its messages. A topic takes its subscriptions along."""
-        entity = self.entity(path)
-        del self._entities[entity.path.lower()]
-        if isinstance(entity, Topic):
-            for subscription in entity.subscriptions.values():
-                del self._entities[subscription.path.lower()]
-        topic, _, name = entity.path.rpartition("/subscriptions/")
-        parent = self._entities.get(topic.lower())
-        if isinstance(parent, Topic):
-            parent.subscriptions.pop(name.lower(), None)
-
-    @property
-    def entities(self) -> tuple[Entity, ...]:
-        """All of them, in order of creation."""
-        return tuple(self._entities.values())
-
     def entity(self, path: str) -> Entity:
         entity = self._entities.get(path.lower())
         if entity is None:
@@ -99,11 +72,6 @@ class Namespace:
             raise NotAllowed(f"'{path}' is a topic: receive from a subscription of it.")
         return entity.stores[place]
 
-    def check_present(self, store: Store) -> None:
-        """EntityNotFound when the entity was deleted, even if there is a new one of its name."""
-        if self.store(store.path) is not store:
-            raise EntityNotFound(f"The messaging entity '{store.path}' was deleted.")
-
     # Messages
 
     def send(self, path: str, contents: Sequence[Content], now: datetime) -> list[int]:
@@ -114,7 +82,7 @@ class Namespace:
             entity.check(content)
         return [self._enter(entity, content, now) for content in contents]
 
-    def counts(self, path: str, now: datetime) -> MessageCounts:
+    def counts(self, path: str, now: datetime) -> EntityCounts:
         entity = self.entity(path)
         self.advance(now)
         return entity.counts
