@@ -6,7 +6,7 @@ from local.amqp_broker.model.errors import NotAllowed
 from local.amqp_broker.model.intake import Intake
 from local.amqp_broker.model.message import Content, DeadLetter, Message
 from local.amqp_broker.model.properties import QueueProperties, TopicProperties
-from local.amqp_broker.model.store import NewToken, Store, StoreRules
+from local.amqp_broker.model.store import NewToken, Store
 from local.azure_apis.entities import EntityCounts
 
 DEAD_LETTER_SUFFIX = "/$DeadLetterQueue"
@@ -20,11 +20,10 @@ class Queue:
         self.path = path
         self.properties = properties
         self.intake = Intake(properties.duplicate_window)
-        aside = StoreRules(properties.lock_duration)
+        aside = QueueProperties(lock_duration=properties.lock_duration, max_delivery_count=None)
         self.dead_letters = Store(path + DEAD_LETTER_SUFFIX, aside, new_token)
         self.transfer_dead_letters = Store(path + TRANSFER_DEAD_LETTER_SUFFIX, aside, new_token)
-        rules = _rules(properties)
-        self.store = Store(path, rules, new_token, self.dead_letters)
+        self.store = Store(path, properties, new_token, self.dead_letters)
 
     def check(self, content: Content) -> None:
         """NotAllowed for what must not come in."""
@@ -95,12 +94,3 @@ def _end(now: datetime, lifetime: timedelta | None) -> datetime | None:
         return now + lifetime
     except OverflowError:
         return None
-
-
-def _rules(properties: QueueProperties) -> StoreRules:
-    return StoreRules(
-        lock_duration=properties.lock_duration,
-        max_delivery_count=properties.max_delivery_count,
-        requires_session=properties.requires_session,
-        dead_letters_expired=properties.dead_letters_expired,
-    )
