@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Self
 
 from local.functions_host.admin import manual_invocation
@@ -166,10 +165,5 @@ class FunctionsHost:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.stop()
