@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 
@@ -18,10 +17,9 @@ from backtest.replay import replay
 from backtest.rules_file import load_rules
 from backtest.study import RULES, study
 from backtest.workload import Workload, load_workload
-from bench.measurement import Measurement
+from bench.measurement import ROOT, Measurement
 from shared.autoscaling import Observation, Recommendation
 
-ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "local" / "data" / "nasa_http_1995-07-11_13.csv"
 DAYS = 28
 MINUTE = timedelta(minutes=1)

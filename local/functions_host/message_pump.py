@@ -60,7 +60,7 @@ class MessagePump:
                 if self._in_work:
                     await self._look_after()
                     idle_since = _seconds()
-                elif self._idle_seconds is not None and self._is_idle_since(idle_since):
+                elif self._is_idle_since(idle_since):
                     return
         except Exception as error:  # what ends now cannot be settled and comes again
             await asyncio.gather(*self._in_work)
