@@ -27,7 +27,7 @@ check: $(READY) ## format, lint, types, the dependency rule, and security
 	@report=$$($(AUDIT) 2>/dev/null) || { echo "$${report:-not audited: no data on vulnerabilities; make audit says why}"; [ -z "$$report" ]; }
 
 test: check ## check, then every test, on all cores
-	$(BIN)/python -m pytest -n logical --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 audit: $(READY) ## known vulnerabilities of what is installed in Azure; fails without data on them
 	@$(AUDIT)

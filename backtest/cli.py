@@ -25,10 +25,9 @@ FAILED, UNUSABLE = 1, 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0, 1 where faults broke a safety rule, 2 where the input cannot be used."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    command = COMMANDS.get(arguments[0]) if arguments else None
     try:
-        return (
-            COMMANDS.get(arguments[0], _backtest)(arguments) if arguments else _backtest(arguments)
-        )
+        return command(arguments[1:]) if command else _backtest(arguments)
     except BacktestError as error:
         Console(stderr=True, soft_wrap=True).print(
             f"python -m backtest: {error}", markup=False, highlight=False
@@ -36,15 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNUSABLE
 
 
-def _import_autoscale(arguments: Sequence[str]) -> int:
-    return import_autoscale.run(arguments[1:])
-
-
-def _tune(arguments: Sequence[str]) -> int:
-    return tune.run(arguments[1:])
-
-
-COMMANDS = {"import-autoscale": _import_autoscale, "tune": _tune}
+COMMANDS = {"import-autoscale": import_autoscale.run, "tune": tune.run}
 
 
 def _backtest(arguments: Sequence[str]) -> int:

@@ -20,8 +20,8 @@ from itertools import pairwise
 import numpy as np
 
 from backtest.errors import NoHistory
-from backtest.workload import FILLED_MINUTES_MAX, Workload, minutes_of
-from local.demo.traces import MINUTE
+from backtest.workload import FILLED_MINUTES_MAX, Workload
+from local.demo.traces import MINUTE, minutes_of
 from shared.autoscaling import Resource
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.learning import known_throughput

@@ -7,15 +7,11 @@ longer one is cut out, and what comes after it follows at once, at its own time 
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from statistics import multimode
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +74,7 @@ def _workload(
 
 
 def _without_gaps(path: Path, trace: Trace) -> Workload:
-    covered = _covered(path, trace)
+    covered = np.where(np.asarray(trace.covered) > 1 - 1e-9, 1.0, trace.covered)
     partly = (covered > 0) & (covered < 1)
     partly[-1] = False  # a trace may end within a minute
     arrivals = np.array(trace.arrivals)
@@ -113,31 +109,6 @@ def _gap_notices(partly: int, filled: Sequence[int], cut: Sequence[int]) -> tupl
         ),
     )
     return tuple(text for count, text in said if count)
-
-
-def _covered(path: Path, trace: Trace) -> Floats:
-    """The part of each minute that the rows of a file, already checked, speak of."""
-    times = _times(path)
-    step = min(multimode(after - before for before, after in pairwise(times)))
-    covered = np.zeros(trace.minutes)
-    for time in times:
-        for minute, inside in minutes_of(time - trace.start, time - trace.start + step):
-            covered[minute] += inside / MINUTE
-    return np.where(covered > 1 - 1e-9, 1.0, covered)
-
-
-def minutes_of(begin: timedelta, end: timedelta) -> Iterator[tuple[int, timedelta]]:
-    """The minutes that an interval touches, each with how much of it lies in them."""
-    for minute in range(begin // MINUTE, -(-end // MINUTE)):
-        yield minute, min(end, (minute + 1) * MINUTE) - max(begin, minute * MINUTE)
-
-
-def _times(path: Path) -> list[datetime]:
-    rows = csv.reader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""))
-    filled = [[field.strip() for field in row] for row in rows if any(f.strip() for f in row)]
-    column = [name.lower() for name in filled[0]].index("time")
-    times = [datetime.fromisoformat(row[column]) for row in filled[1:]]
-    return [(t if t.tzinfo else t.replace(tzinfo=UTC)).astimezone(UTC) for t in times]
 
 
 def _runs(missing: NDArray[np.bool_]) -> list[tuple[int, int]]:

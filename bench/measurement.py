@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+ROOT = Path(__file__).parents[1]
 LIMIT_SECONDS = 120.0
 POLL_SECONDS = 0.005
 SIGNIFICANT_DIGITS = 4
@@ -43,6 +48,14 @@ class Measurement:
         optional = {"aim": self.aim, "note": self.note}
         shown = {key: text for key, text in optional.items() if text}
         return json.dumps({**fields, **shown}, ensure_ascii=False)
+
+
+def figures_of(module: str, *arguments: object, given: bytes | None = None) -> dict[str, Any]:
+    """The JSON that a module prints, run in a process of its own."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, input=given, stdout=subprocess.PIPE, check=True)
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
 
 
 def _rounded(number: float) -> float:

@@ -4,8 +4,8 @@ import re
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from local.node import NodeMissing, find_node
@@ -30,6 +30,16 @@ _STOP_LIMIT_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 
 
+def connection_string(ports: Mapping[str, int]) -> str:
+    """Of an emulator whose services listen on these ports."""
+    endpoints = (
+        f"{service.capitalize()}Endpoint=http://127.0.0.1:{ports[service]}/{ACCOUNT};"
+        for service in SERVICES
+    )
+    account = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={PUBLIC_KEY};"
+    return account + "".join(endpoints)
+
+
 class AzuriteFailed(RuntimeError):
     """Azurite ended, or did not listen in time. The message carries what it printed."""
 
@@ -46,12 +56,7 @@ class Azurite:
     @property
     def connection_string(self) -> str:
         """The storage connection string of the running emulator."""
-        endpoints = (
-            f"{service.capitalize()}Endpoint=http://127.0.0.1:{self._ports[service]}/{ACCOUNT};"
-            for service in SERVICES
-        )
-        account = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={PUBLIC_KEY};"
-        return account + "".join(endpoints)
+        return connection_string(self._ports)
 
     def start(self) -> None:
         """Start the emulator and return when all three services listen."""
@@ -105,12 +110,7 @@ class Azurite:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
 

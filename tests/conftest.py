@@ -1,6 +1,8 @@
 """Fixtures of every test, and what keeps any test from depending on the load of the machine."""
 
 import gc
+import math
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +13,11 @@ from local.azurite import Azurite
 # A time limit for an example, or for making one, would fail on a busy machine only.
 settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any load")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-n auto`: more workers than cores, because tests wait for emulators half of the time."""
+    return math.ceil((os.cpu_count() or 1) * 1.5)
 
 
 @pytest.fixture(scope="session")

@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 
-from backtest.arena import Arena
+from backtest.arena import Arena, usual_rate
 from backtest.clairvoyant import clairvoyant
 from backtest.lower_bound import lower_bound
 from backtest.progress import Progress
@@ -18,13 +17,11 @@ from backtest.replay import replay
 from backtest.rules_file import load_rules
 from backtest.study import RULES, study
 from backtest.workload import Workload, load_workload
-from bench.measurement import Measurement
+from bench.measurement import ROOT, Measurement
 from shared.autoscaling import Observation, Recommendation
 
-ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "local" / "data" / "nasa_http_1995-07-11_13.csv"
 DAYS = 28
-PEAK_INSTANCES = 14
 MINUTE = timedelta(minutes=1)
 
 
@@ -32,7 +29,7 @@ def measure() -> Iterator[Measurement]:
     """Times over the bundled days repeated to 28, and regrets over the bundled days."""
     rules, slice_ = load_rules(ROOT / "scaling_rules.py", None), load_workload(TRACE)
     long = _repeated(slice_, DAYS * 1440)
-    arena = Arena(instance_rate=float(np.percentile(slice_.arrivals, 99.9)) / PEAK_INSTANCES)
+    arena = Arena(instance_rate=usual_rate(slice_.arrivals))
     clairvoyant(arena, slice_.arrivals)  # compiles
 
     def hold(seen: Observation) -> Recommendation:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 
-from bench.measurement import Measurement
+from bench.measurement import ROOT, Measurement
 
-ROOT = Path(__file__).parents[2]
 TIMED = "import time; s = time.process_time(); import {}; print(time.process_time() - s)"
 MODULES = ("function_app", "azure.functions")
 ENVIRON = {

@@ -11,13 +11,12 @@ from pathlib import Path
 from bench import direct_storage, fleet
 from bench.direct_storage import Drain, Storage, Work
 from bench.filled_storage import decision_count, filled_storage
-from bench.measurement import Measurement, growth_per_second
+from bench.measurement import ROOT, Measurement, growth_per_second
 from bench.repeats import medians
 from local.demo.hosted_app import hosted_app
 from local.functions_host import FunctionsHost, InvocationCounts, configure_logging
 from local.functions_host.host_json import read_host_json
 
-ROOT = Path(__file__).parents[2]
 APP_DIR = ROOT / "bench" / "host_app"
 CONFIG = read_host_json(ROOT)
 BATCH_SIZE = CONFIG.queues.batch_size

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from bench.hostile_events import HOSTILE, METRIC, MIB, RESOURCE, filled, reading
-from bench.measurement import Measurement
+from bench.measurement import Measurement, figures_of
 from bench.outliers import OUTLIERS, nothing_far_off, steps_until_learned
 
-ROOT = Path(__file__).parents[2]
+PROCESS = "bench.hostile_process"
 BOMB = "gzip_bomb"
 UNITS = ("megabytes", "seconds")
 READINGS = 11_900
@@ -23,9 +19,9 @@ SECONDS_AIM = "< 1"
 
 def measure(readings: int = READINGS) -> Iterator[Measurement]:
     """Events and decisions each in a process of its own."""
-    harmless = _event(filled(reading(), MIB))
+    harmless = figures_of(PROCESS, given=filled(reading(), MIB))
     assert not harmless["dead_letters"]
-    costs = {name: _event(body()) for name, body in HOSTILE.items()}
+    costs = {name: figures_of(PROCESS, given=body()) for name, body in HOSTILE.items()}
     for name, cost in costs.items():
         assert (cost["dead_letters"], cost["messages"]) == (1, 0), f"{name} is no dead letter"
     yield from _of_an_event("hostile.gzip_bomb", costs[BOMB], harmless, "16 MiB in 16 KB")
@@ -35,13 +31,6 @@ def measure(readings: int = READINGS) -> Iterator[Measurement]:
     yield from _of_an_event("hostile.worst_event", worst, harmless, note)
     yield from _of_many_readings(readings)
     yield from _of_outliers()
-
-
-def _event(body: bytes) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench.hostile_process"]
-    done = subprocess.run(command, cwd=ROOT, input=body, stdout=subprocess.PIPE, check=True)
-    figures: dict[str, Any] = json.loads(done.stdout)
-    return figures
 
 
 def _of_an_event(
@@ -66,9 +55,7 @@ def _of_an_event(
 
 
 def _of_many_readings(count: int) -> Iterator[Measurement]:
-    command = [sys.executable, "-m", "bench.hostile_readings", str(count)]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    figures = json.loads(done.stdout)
+    figures = figures_of("bench.hostile_readings", count)
     yield Measurement(
         "hostile.many_readings.next_decision_seconds",
         max(figures["behind"] - figures["alone"], 0),

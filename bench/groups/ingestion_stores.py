@@ -270,12 +270,6 @@ def _chunks(of: Sequence[Event], size: int) -> list[list[Event]]:
     return [list(of[start : start + size]) for start in range(0, len(of), size)]
 
 
-async def _seconds(work: Callable[[], Awaitable[None]], clock: Clock = time.perf_counter) -> float:
-    began = clock()
-    await work()
-    return clock() - began
-
-
 if __name__ == "__main__":
     largest = int(sys.argv[1]) if len(sys.argv) > 1 else COUNTS[-1]
     steps = [*[count for count in COUNTS if count < largest], largest]

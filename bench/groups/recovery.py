@@ -5,16 +5,11 @@ Real processes on Azurite and the AMQP stand-in, as in ``make soak``.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-from bench.measurement import Measurement
+from bench.measurement import Measurement, figures_of
 from bench.soak.__main__ import SETTINGS
 
-ROOT = Path(__file__).parents[2]
 PROCESSES = 2
 EVENTS = 2000
 """Sent before each kill: enough that some are always left to commit."""
@@ -47,8 +42,6 @@ def _soak(kills: int, interval_seconds: float, hosts: int) -> dict[str, float]:
         "--processes": PROCESSES,
         "--hosts": hosts,
     }
-    words = [str(word) for option in options.items() for word in option]
-    command = [sys.executable, "-m", "bench.soak", *words]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    recovery: dict[str, float] = json.loads(done.stdout)["recovery_seconds"]
+    arguments = [word for option in options.items() for word in option]
+    recovery: dict[str, float] = figures_of("bench.soak", *arguments)["recovery_seconds"]
     return recovery

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 
 from local.amqp_broker.administration import service_bus
+from local.amqp_broker.processing_queues import declare_processing_queues
 from local.clock import utc_now
-from local.demo.processing_queues import declare_processing_queues
 
 PORT = 5672
 """Of AMQP without TLS."""

@@ -1,27 +1,17 @@
-"""Ties Service Bus administration over HTTP to the broker: the same entities, the same messages.
+"""Ties Service Bus administration over HTTP to the broker: its entities, and their messages."""
 
-What the administration client creates can be sent to over AMQP at once, and what it counts are
-the messages that were sent. Entities declared in the broker's namespace show up as well.
-"""
-
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
-from local.amqp_broker import descriptions
 from local.amqp_broker.broker import Broker
-from local.amqp_broker.model.entities import Queue
-from local.amqp_broker.model.errors import BrokerError, EntityNotFound
-from local.amqp_broker.model.namespace import Entity as BrokerEntity
+from local.amqp_broker.model.entities import Queue, Topic
+from local.amqp_broker.model.errors import EntityNotFound
+from local.amqp_broker.model.properties import STANDARD_MESSAGE_BYTES_MAX
 from local.amqp_broker.server import AmqpStandIn
-from local.azure_apis.entities import (
-    Entity,
-    EntityCounts,
-    EntityRefused,
-    EntityStore,
-    Kind,
-    topic_of,
-)
+from local.azure_apis import atom
+from local.azure_apis.entities import Entity, Kind
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from local.clock import Clock, utc_now
 
@@ -48,104 +38,79 @@ async def service_bus(
     Microsoft's emulator has them on ports 5672 and 5300; 0 takes free ones.
     """
     broker = Broker(clock)
-    administration = ServiceBusAdminStandIn(
-        BrokerCounts(broker),
-        port=administration_port,
-        clock=clock,
-        entities=BrokerEntities(broker),
-    )
+    administration = BrokerAdministration(broker, port=administration_port)
     amqp = AmqpStandIn(broker=broker, port=port, others=administration.new_connection)
     async with administration, amqp:
         yield ServiceBusStandIn(amqp, administration)
 
 
-class BrokerCounts:
-    """Counts the messages in the broker."""
+class BrokerAdministration(ServiceBusAdminStandIn):
+    """Describes the broker's entities and counts its messages."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, *, port: int) -> None:
+        super().__init__(port=port, clock=broker.clock)
         self._broker = broker
 
-    def counts(self, entity_path: str) -> EntityCounts | None:
+    def find(self, path: str) -> Entity | None:
+        namespace = self._broker.namespace
         try:
-            counts = self._broker.namespace.counts(entity_path, self._broker.now())
+            counts = namespace.counts(path, self._broker.now())
         except EntityNotFound:
             return None
-        return EntityCounts(
-            active=counts.active,
-            dead_letter=counts.dead_letter,
-            scheduled=counts.scheduled,
-            transfer_dead_letter=counts.transfer_dead_letter,
-        )
+        entity = namespace.entity(path)
+        if isinstance(entity, Topic):
+            texts = _topic_texts(entity)
+            return Entity(entity.path, Kind.TOPIC, texts, counts, len(entity.subscriptions))
+        kind = Kind.SUBSCRIPTION if "/subscriptions/" in entity.path else Kind.QUEUE
+        return Entity(entity.path, kind, _queue_texts(entity, kind), counts)
 
 
-class BrokerEntities(EntityStore):
-    """Descriptions of the broker's entities: changes go through, and its own show up here."""
+def _topic_texts(topic: Topic) -> Mapping[str, str]:
+    properties = topic.properties
+    return {
+        "DefaultMessageTimeToLive": _lifetime(properties.time_to_live),
+        **_window(properties.duplicate_window),
+        **_size(properties.max_message_bytes),
+    }
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__()
-        self._broker = broker
 
-    def get(self, path: str) -> Entity | None:
-        self._follow()
-        return super().get(path)
+def _queue_texts(queue: Queue, kind: Kind) -> Mapping[str, str]:
+    properties = queue.properties
+    texts = {
+        "LockDuration": _duration(properties.lock_duration),
+        "RequiresSession": str(properties.requires_session).lower(),
+        "DefaultMessageTimeToLive": _lifetime(properties.time_to_live),
+        "DeadLetteringOnMessageExpiration": str(properties.dead_letters_expired).lower(),
+        "MaxDeliveryCount": str(properties.max_delivery_count),
+    }
+    if properties.forward_to is not None:
+        texts["ForwardTo"] = properties.forward_to
+    if kind is Kind.QUEUE:
+        texts |= _window(properties.duplicate_window) | _size(properties.max_message_bytes)
+    return texts
 
-    def put(self, entity: Entity) -> None:
-        """EntityRefused when the broker cannot have such an entity."""
-        known = self.get(entity.path) is not None
-        try:
-            self._change(entity) if known else self._declare(entity)
-        except BrokerError as error:
-            raise EntityRefused(str(error)) from error
-        super().put(entity)
 
-    def delete(self, path: str) -> bool:
-        self._follow()
-        if super().get(path) is None:
-            return False
-        self._broker.namespace.delete(path)
-        return super().delete(path)
+def _lifetime(lifetime: timedelta | None) -> str:
+    return atom.FOREVER if lifetime is None else _duration(lifetime)
 
-    def of_kind(self, kind: Kind) -> list[Entity]:
-        self._follow()
-        return super().of_kind(kind)
 
-    def subscriptions(self, topic: str) -> list[Entity]:
-        self._follow()
-        return super().subscriptions(topic)
+def _window(window: timedelta | None) -> dict[str, str]:
+    if window is None:
+        return {"RequiresDuplicateDetection": "false"}
+    return {
+        "RequiresDuplicateDetection": "true",
+        "DuplicateDetectionHistoryTimeWindow": _duration(window),
+    }
 
-    def _declare(self, entity: Entity) -> None:
-        namespace = self._broker.namespace
-        if entity.kind is Kind.TOPIC:
-            topic_properties = descriptions.topic_properties(entity.description)
-            namespace.declare_topic(entity.path, topic_properties)
-            return
-        properties = descriptions.queue_properties(entity.kind, entity.description)
-        if entity.topic is None:
-            namespace.declare_queue(entity.path, properties)
-        else:
-            namespace.declare_subscription(entity.topic, entity.title, properties)
 
-    def _change(self, entity: Entity) -> None:
-        if entity.kind is Kind.TOPIC:
-            topic_properties = descriptions.topic_properties(entity.description)
-            self._broker.namespace.change(entity.path, topic_properties)
-        else:
-            properties = descriptions.queue_properties(entity.kind, entity.description)
-            self._broker.namespace.change(entity.path, properties)
+def _size(max_bytes: int) -> dict[str, str]:
+    """The Standard tier does not tell the size that all of its entities have."""
+    if max_bytes == STANDARD_MESSAGE_BYTES_MAX:
+        return {}
+    return {"MaxMessageSizeInKilobytes": str(-(-max_bytes // 1024))}
 
-    def _follow(self) -> None:
-        """Describe what was declared in the broker itself, forget what was deleted there."""
-        present = {entity.path.lower(): entity for entity in self._broker.namespace.entities}
-        for path in self.paths - present.keys():
-            super().delete(path)
-        for path in present.keys() - self.paths:
-            super().put(self._described(present[path]))
 
-    def _described(self, entity: BrokerEntity) -> Entity:
-        now = self._broker.now()
-        if isinstance(entity, Queue):
-            kind = Kind.QUEUE if topic_of(entity.path) is None else Kind.SUBSCRIPTION
-            description = descriptions.describe_queue(kind, entity.properties)
-            return Entity(entity.path, kind, description, now, now)
-        description = descriptions.describe_topic(entity.properties)
-        return Entity(entity.path, Kind.TOPIC, description, now, now)
+def _duration(length: timedelta) -> str:
+    """As ISO 8601, which is how the service writes it."""
+    seconds = length.seconds + length.microseconds / 1_000_000
+    return f"P{length.days}DT{seconds:.6f}".rstrip("0").rstrip(".") + "S"

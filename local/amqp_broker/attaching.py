@@ -7,14 +7,13 @@ from proton import Link, PropertyDict, Receiver, Sender, Session, symbol
 
 from local.amqp_broker import addresses, management_bus, management_hub
 from local.amqp_broker.faults import TIMEOUT
-from local.amqp_broker.model.errors import BrokerError, ReceiverDisconnected
+from local.amqp_broker.model.errors import BrokerError, NotSupported, ReceiverDisconnected
 from local.amqp_broker.model.hub import Reader
 from local.amqp_broker.model.sessions import SessionLock
 from local.amqp_broker.model.store import Store
 from local.amqp_broker.peer import Peer, condition, condition_for, refuse_link
 from local.amqp_broker.requests import Handler, RequestTarget, accept_token
 from local.amqp_broker.sources import PartitionSource, QueueSource, ReplySource, SessionWait, Source
-from local.amqp_broker.supported import not_supported
 from local.amqp_broker.targets import CREDIT, Target, into_entity, into_hub
 
 SESSION_WAIT_SECONDS = 65.0
@@ -152,7 +151,7 @@ class Attaching:
     def _open_queue(self, link: Sender, path: str) -> None:
         store = self._peer.shared.broker.namespace.store(path)
         if link.remote_snd_settle_mode == Link.SND_SETTLED:
-            raise not_supported("the receive mode 'receive and delete'")
+            raise NotSupported("the receive mode 'receive and delete'")
         asked = addresses.filters(link.remote_source)
         if addresses.SESSION_FILTER not in asked:
             store.check_receivable(None)

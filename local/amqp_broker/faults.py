@@ -68,37 +68,3 @@ def detach(entity: str | None = None) -> TransferFault:
 
 def delay(seconds: float, entity: str | None = None) -> TransferFault:
     return TransferFault(FaultKind.DELAY, delay_seconds=seconds, entity=entity)
-
-
-@dataclass(slots=True)
-class _ArmedFault:
-    fault: TransferFault
-    skip: int
-    times: int
-
-
-class FaultSwitches:
-    """Faults that wait for transfers. Each transfer meets at most one, the first armed."""
-
-    def __init__(self) -> None:
-        self._armed: list[_ArmedFault] = []
-
-    def arm(self, fault: TransferFault, *, times: int = 1, skip: int = 0) -> None:
-        """Strike `times` transfers, after `skip` of them have passed."""
-        if times < 1 or skip < 0:
-            raise ValueError("times: at least 1; skip: at least 0")
-        self._armed.append(_ArmedFault(fault, skip, times))
-
-    def disarm(self) -> None:
-        self._armed.clear()
-
-    def next_for(self, entity: str) -> TransferFault | None:
-        for armed in [each for each in self._armed if each.fault.strikes(entity)]:
-            if armed.skip > 0:
-                armed.skip -= 1
-                continue
-            armed.times -= 1
-            if armed.times == 0:
-                self._armed.remove(armed)
-            return armed.fault
-        return None

@@ -6,12 +6,12 @@ Source: learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-request
 from typing import Any
 from uuid import UUID
 
-from proton import Array, Data, symbol
+from proton import Array, Data
 
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.messages import array, content_of, text_keys, to_timestamp
-from local.amqp_broker.requests import Handler, ManagementAnswer, ManagementRequest
-from local.amqp_broker.supported import not_supported
+from local.amqp_broker.model.errors import NotSupported
+from local.amqp_broker.requests import Handler, ManagementAnswer, ManagementRequest, answer_with
 
 PREFIX = "com.microsoft:"
 
@@ -22,7 +22,7 @@ def handler(broker: Broker, path: str) -> Handler:
     def answer(request: ManagementRequest) -> ManagementAnswer:
         name = request.operation.removeprefix(PREFIX)
         if name not in _OPERATIONS:
-            raise not_supported(f"the operation '{name}'")
+            raise NotSupported(f"the operation '{name}'")
         return _OPERATIONS[name](broker, path, request.body)
 
     return answer
@@ -31,7 +31,7 @@ def handler(broker: Broker, path: str) -> Handler:
 def _schedule(broker: Broker, path: str, body: dict[str, Any]) -> ManagementAnswer:
     contents = [content_of(bytes(text_keys(each)["message"])) for each in body["messages"]]
     numbers = broker.namespace.send(path, contents, broker.now())
-    return _answer({"sequence-numbers": array(Data.LONG, numbers)})
+    return answer_with({"sequence-numbers": array(Data.LONG, numbers)})
 
 
 def _update_disposition(broker: Broker, path: str, body: dict[str, Any]) -> ManagementAnswer:
@@ -50,21 +50,21 @@ def _update_disposition(broker: Broker, path: str, body: dict[str, Any]) -> Mana
                 reason, text = body.get("deadletter-reason"), body.get("deadletter-description")
                 store.dead_letter(token, now, reason, text)
             case other:
-                raise not_supported(f"the disposition '{other}'")
+                raise NotSupported(f"the disposition '{other}'")
     return ManagementAnswer()
 
 
 def _renew_lock(broker: Broker, path: str, body: dict[str, Any]) -> ManagementAnswer:
     store = broker.namespace.store(path)
     ends = [to_timestamp(store.renew(token, broker.now())) for token in _tokens(body)]
-    return _answer({"expirations": array(Data.TIMESTAMP, ends)})
+    return answer_with({"expirations": array(Data.TIMESTAMP, ends)})
 
 
 def _renew_session(broker: Broker, path: str, body: dict[str, Any]) -> ManagementAnswer:
     store = broker.namespace.store(path)
     store.advance(broker.now())
     until = store.renew_session(store.sessions.held(str(body["session-id"])), broker.now())
-    return _answer({"expiration": to_timestamp(until)})
+    return answer_with({"expiration": to_timestamp(until)})
 
 
 _OPERATIONS = {
@@ -73,10 +73,6 @@ _OPERATIONS = {
     "renew-lock": _renew_lock,
     "renew-session-lock": _renew_session,
 }
-
-
-def _answer(body: dict[str, Any]) -> ManagementAnswer:
-    return ManagementAnswer(body={symbol(name): value for name, value in body.items()})
 
 
 def _tokens(body: dict[str, Any]) -> list[UUID]:

@@ -7,13 +7,13 @@ documented nowhere else.
 from datetime import datetime
 from typing import Any
 
-from proton import Data, symbol
+from proton import Data
 
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.messages import array, to_timestamp
+from local.amqp_broker.model.errors import NotSupported
 from local.amqp_broker.model.hub import Hub
-from local.amqp_broker.requests import Handler, ManagementAnswer, ManagementRequest
-from local.amqp_broker.supported import not_supported
+from local.amqp_broker.requests import Handler, ManagementAnswer, ManagementRequest, answer_with
 
 HUB_TYPE = "com.microsoft:eventhub"
 PARTITION_TYPE = "com.microsoft:partition"
@@ -26,11 +26,11 @@ def handler(broker: Broker) -> Handler:
         hub = broker.hub(str(request.properties["name"]))
         kind = str(request.properties.get("type"))
         if kind == HUB_TYPE:
-            return _answer(_hub(hub))
+            return answer_with(_hub(hub))
         if kind == PARTITION_TYPE:
             partition_id = str(request.properties["partition"])
-            return _answer(_partition(hub, partition_id, broker.now()))
-        raise not_supported(f"the type '{kind}'")
+            return answer_with(_partition(hub, partition_id, broker.now()))
+        raise NotSupported(f"the type '{kind}'")
 
     return answer
 
@@ -59,7 +59,3 @@ def _partition(hub: Hub, partition_id: str, now: datetime) -> dict[str, Any]:
         "last_enqueued_time_utc": to_timestamp(last or hub.created_at),
         "is_partition_empty": facts.is_empty,
     }
-
-
-def _answer(body: dict[str, Any]) -> ManagementAnswer:
-    return ManagementAnswer(body={symbol(name): value for name, value in body.items()})

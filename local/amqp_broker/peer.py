@@ -8,9 +8,10 @@ import proton
 from proton import Link, Terminus, symbol
 
 from local.amqp_broker.broker import Broker
-from local.amqp_broker.faults import FaultSwitches
+from local.amqp_broker.faults import TransferFault
 from local.amqp_broker.model import errors
 from local.amqp_broker.model.errors import BrokerError
+from local.faults import FaultSwitches
 
 INTERNAL_ERROR = "amqp:internal-error"
 NOT_FOUND = "amqp:not-found"
@@ -57,7 +58,7 @@ class Shared:
     """
 
     broker: Broker
-    faults: FaultSwitches
+    faults: FaultSwitches[TransferFault]
     changed: Callable[[], None]
     later: Callable[[float, Callable[[], None]], object]
 

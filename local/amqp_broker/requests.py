@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from proton import Delivery, Message, ProtonException, int32
+from proton import Delivery, Message, ProtonException, int32, symbol
 
 from local.amqp_broker.messages import text_keys
 from local.amqp_broker.model.errors import BrokerError, InvalidArgument
@@ -39,6 +39,10 @@ class ManagementAnswer:
 
 
 Handler = Callable[[ManagementRequest], ManagementAnswer]
+
+
+def answer_with(body: dict[str, Any]) -> ManagementAnswer:
+    return ManagementAnswer(body={symbol(name): value for name, value in body.items()})
 
 
 def accept_token(_request: ManagementRequest) -> ManagementAnswer:

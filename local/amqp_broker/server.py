@@ -13,13 +13,14 @@ from typing import Self, cast
 
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.connection import AmqpConnection
-from local.amqp_broker.faults import FaultSwitches
+from local.amqp_broker.faults import TransferFault
 from local.amqp_broker.frames import PROTOCOL_HEADER
 from local.amqp_broker.model.errors import BrokerError
 from local.amqp_broker.model.hub import Reader
 from local.amqp_broker.model.namespace import Namespace
 from local.amqp_broker.peer import Shared
 from local.clock import Clock, VirtualClock, utc_now
+from local.faults import FaultSwitches
 
 HOST = "127.0.0.1"
 STOP_SECONDS = 10.0
@@ -70,7 +71,7 @@ class AmqpStandIn:
         self.port = port
         self._others = others
         self.broker = broker or Broker(clock)
-        self.faults = FaultSwitches()
+        self.faults = FaultSwitches[TransferFault]()
         self._connections: set[AmqpConnection] = set()
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.Task[None] | None = None

@@ -10,12 +10,11 @@ from uuid import UUID, uuid4
 from proton import Delivery, Message, Sender
 
 from local.amqp_broker.messages import delivered, delivered_event, text_keys
-from local.amqp_broker.model.errors import BrokerError
+from local.amqp_broker.model.errors import BrokerError, NotSupported
 from local.amqp_broker.model.hub import Partition, Reader
 from local.amqp_broker.model.sessions import SessionLock
 from local.amqp_broker.model.store import Store
 from local.amqp_broker.peer import Peer, close_link, condition_for
-from local.amqp_broker.supported import not_supported
 
 
 class QueueSource:
@@ -36,7 +35,6 @@ class QueueSource:
             return
         broker = self._peer.shared.broker
         try:
-            broker.namespace.check_present(self._store)
             while self._link.credit > 0:
                 message = self._store.receive(broker.now(), self._session)
                 if message is None or message.lock is None:
@@ -44,7 +42,7 @@ class QueueSource:
                 token = message.lock.token
                 delivery = _send(self._link, token.bytes_le, delivered(message))
                 self._tokens[delivery] = token
-        except BrokerError as error:  # the entity was deleted, or the session lost
+        except BrokerError as error:  # the session was lost
             self._is_detached = True
             close_link(self._link, condition_for(error))
 
@@ -76,7 +74,7 @@ class QueueSource:
             case Delivery.REJECTED:
                 self._store.dead_letter(token, now, *_reasons(delivery))
             case Delivery.MODIFIED if delivery.remote.undeliverable:
-                raise not_supported("deferring a message")
+                raise NotSupported("deferring a message")
             case Delivery.MODIFIED if delivery.remote.failed:
                 self._store.abandon(token, now)
             case _:

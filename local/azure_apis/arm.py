@@ -9,7 +9,7 @@ import json
 import random
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,10 +28,6 @@ _PLAN = re.compile(
 )
 _PERMISSIONS = re.compile(
     _PLAN.pattern + r"/providers/Microsoft\.Authorization/permissions", re.IGNORECASE
-)
-_LIST = re.compile(
-    r"/subscriptions/([^/]+)(?:/resourceGroups/([^/]+))?/providers/Microsoft\.Web/serverfarms",
-    re.IGNORECASE,
 )
 _OPERATION = re.compile(
     r"/subscriptions/[^/]+/providers/Microsoft\.Web/locations/[^/]+/operationresults/([^/]+)",
@@ -128,8 +124,6 @@ class ArmStandIn(LoopbackServer):
             return arm_errors.front_door_error(403, "AuthorizationFailed", "no permissions/read")
         if _PERMISSIONS.fullmatch(request.path):
             return Reply(200, json.dumps({"value": self.permissions}))
-        if match := _LIST.fullmatch(request.path):
-            return self._list(*match.groups())
         if match := _OPERATION.fullmatch(request.path):
             return self._poll(request, match[1])
         return arm_errors.front_door_error(
@@ -160,16 +154,6 @@ class ArmStandIn(LoopbackServer):
         if plan.key not in self._plans:
             return arm_errors.plan_not_found(plan.name, plan.resource_group)
         return Reply(200, json.dumps(self._shown(plan)))
-
-    def _list(self, subscription: str, resource_group: str | None) -> Reply:
-        plans = [self._shown(plan.id) for plan in self._within(subscription, resource_group)]
-        return Reply(200, json.dumps({"value": plans, "nextLink": None}))
-
-    def _within(self, subscription: str, resource_group: str | None) -> Iterator[Plan]:
-        for plan in self._plans.values():
-            same_group = resource_group is None or _same(plan.id.resource_group, resource_group)
-            if same_group and _same(plan.id.subscription, subscription):
-                yield plan
 
     def _shown(self, plan: PlanId) -> dict[str, Any]:
         operation = self._running.get(plan.key)
@@ -239,10 +223,6 @@ class ArmStandIn(LoopbackServer):
         )
         headers = {"Location": url, "Retry-After": str(self.retry_after_seconds)}
         return Reply(202, json.dumps(self._shown(operation.plan.id)), headers=headers)
-
-
-def _same(one: str, other: str) -> bool:
-    return one.lower() == other.lower()
 
 
 def _capacity_asked(body: bytes) -> int | None:

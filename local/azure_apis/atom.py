@@ -1,7 +1,7 @@
 """The Atom XML in which Service Bus describes its entities. Pure."""
 
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from xml.sax.saxutils import escape, quoteattr
 
@@ -48,53 +48,25 @@ DEFAULTS: Mapping[Kind, Mapping[str, str]] = {
 }
 
 
-class NotADescription(Exception):
-    """The body is not an Atom entry that describes a queue, a topic or a subscription."""
-
-
-def read_description(body: bytes) -> tuple[Kind, str]:
-    """What kind of entity a PUT describes, and the description element as it stands there."""
-    try:
-        element = ET.fromstring(body).find(f"{{{ATOM}}}content/*")  # noqa: S314  # nosec B314
-    except ET.ParseError as error:
-        raise NotADescription(f"not XML: {error}") from None
-    if element is None:
-        raise NotADescription("no content in the entry")
-    for kind in Kind:
-        if element.tag == _tag(kind.value):
-            return kind, ET.tostring(element, encoding="unicode")
-    raise NotADescription(f"{element.tag} is no entity")
-
-
-def new_description(kind: Kind, properties: Mapping[str, str]) -> str:
-    element = ET.Element(_tag(kind.value))
-    for name, value in properties.items():
-        ET.SubElement(element, _tag(name)).text = value
-    return ET.tostring(element, encoding="unicode")
-
-
-def entry(entity: Entity, counts: EntityCounts, subscription_count: int, base_url: str) -> str:
-    """One entity: its properties as put, defaults for the others, and runtime figures."""
+def entry(entity: Entity, now: datetime, base_url: str) -> str:
+    """One entity: its properties, defaults for those left out, and runtime figures."""
     url = f"{base_url}/{entity.path}"
     return (
         f'<entry xmlns="{ATOM}"><id>{escape(url)}</id>'
         f'<title type="text">{escape(entity.title)}</title>'
-        f"<published>{_time(entity.created)}</published>"
-        f"<updated>{_time(entity.updated)}</updated>"
+        f"<published>{_time(now)}</published>"
+        f"<updated>{_time(now)}</updated>"
         f"<author><name>stand-in</name></author>"
         f'<link rel="self" href={quoteattr(url)}/>'
-        f'<content type="application/xml">'
-        f"{_description(entity, counts, subscription_count)}</content></entry>"
+        f'<content type="application/xml">{_description(entity, now)}</content></entry>'
     )
 
 
-def feed(title: str, url: str, entries: Sequence[str], next_url: str | None = None) -> str:
-    """A list. Without entries it is also what the service answers for an entity not found."""
-    next_link = "" if next_url is None else f'<link rel="next" href={quoteattr(next_url)}/>'
+def empty_feed(url: str) -> str:
+    """What the service answers for an entity that is not there."""
     return (
-        f'<feed xmlns="{ATOM}"><title type="text">{escape(title)}</title>'
-        f"<id>{escape(url)}</id>"
-        f'<link rel="self" href={quoteattr(url)}/>{next_link}{"".join(entries)}</feed>'
+        f'<feed xmlns="{ATOM}"><title type="text">Publicly Listed Services</title>'
+        f'<id>{escape(url)}</id><link rel="self" href={quoteattr(url)}/></feed>'
     )
 
 
@@ -102,31 +74,21 @@ def error(status: int, detail: str) -> str:
     return f"<Error><Code>{status}</Code><Detail>{escape(detail)}</Detail></Error>"
 
 
-def _description(entity: Entity, counts: EntityCounts, subscription_count: int) -> str:
-    element = ET.fromstring(entity.description)  # noqa: S314  # nosec B314
-    runtime = _runtime(entity, counts, subscription_count)
-    for name in (*runtime, "CountDetails"):
-        for stale in element.findall(_tag(name)):
-            element.remove(stale)
-    for name, value in DEFAULTS[entity.kind].items():
-        if element.find(_tag(name)) is None:
-            ET.SubElement(element, _tag(name)).text = value
-    for name, value in runtime.items():
+def _description(entity: Entity, now: datetime) -> str:
+    element = ET.Element(_tag(entity.kind.value))
+    texts = {**DEFAULTS[entity.kind], **entity.properties, **_runtime(entity, now)}
+    for name, value in texts.items():
         ET.SubElement(element, _tag(name)).text = value
-    element.append(_count_details(counts))
+    element.append(_count_details(entity.counts))
     return ET.tostring(element, encoding="unicode")
 
 
-def _runtime(entity: Entity, counts: EntityCounts, subscription_count: int) -> dict[str, str]:
-    runtime = {
-        "CreatedAt": _time(entity.created),
-        "UpdatedAt": _time(entity.updated),
-        "AccessedAt": _time(entity.updated),
-    }
+def _runtime(entity: Entity, now: datetime) -> dict[str, str]:
+    runtime = {name: _time(now) for name in ("CreatedAt", "UpdatedAt", "AccessedAt")}
     if entity.kind is Kind.TOPIC:
-        return runtime | {"SizeInBytes": "0", "SubscriptionCount": str(subscription_count)}
+        return runtime | {"SizeInBytes": "0", "SubscriptionCount": str(entity.subscription_count)}
     size = {"SizeInBytes": "0"} if entity.kind is Kind.QUEUE else {}
-    return runtime | size | {"MessageCount": str(counts.total)}
+    return runtime | size | {"MessageCount": str(entity.counts.total)}
 
 
 def _count_details(counts: EntityCounts) -> ET.Element:

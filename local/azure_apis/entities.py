@@ -1,12 +1,9 @@
-"""Queues, topics and subscriptions of a Service Bus namespace, by path."""
+"""Queues, topics and subscriptions of a Service Bus namespace, as administration tells of them."""
 
-import re
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from enum import Enum
 from typing import Protocol
-
-_SUBSCRIPTION = re.compile(r"(.+)/subscriptions/([^/]+)", re.IGNORECASE)
 
 
 class Kind(Enum):
@@ -19,7 +16,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EntityCounts:
-    """Messages in an entity at one moment."""
+    """Messages in an entity at one moment. `active` includes those that are locked."""
 
     active: int = 0
     dead_letter: int = 0
@@ -29,17 +26,11 @@ class EntityCounts:
 
     @property
     def total(self) -> int:
-        return (
-            self.active
-            + self.dead_letter
-            + self.scheduled
-            + self.transfer
-            + self.transfer_dead_letter
-        )
+        return sum(astuple(self))
 
 
 class CountsProvider(Protocol):
-    """Who knows how many messages an entity holds: a workload, or a broker."""
+    """Who knows how many messages an entity holds."""
 
     def counts(self, entity_path: str) -> EntityCounts | None:
         """None when nothing is known: it counts as empty.
@@ -48,73 +39,17 @@ class CountsProvider(Protocol):
         """
 
 
-class NoCounts:
-    """Every entity is empty."""
-
-    def counts(self, entity_path: str) -> EntityCounts | None:  # noqa: ARG002
-        return None
-
-
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """`description` is the XML element of its properties, as it was put."""
+    """`properties` are named and written as in the XML; those left out are the defaults."""
 
     path: str
     kind: Kind
-    description: str
-    created: datetime
-    updated: datetime
-
-    @property
-    def topic(self) -> str | None:
-        return topic_of(self.path)
+    properties: Mapping[str, str]
+    counts: EntityCounts = EntityCounts()
+    subscription_count: int = 0
 
     @property
     def title(self) -> str:
-        """The name by which lists and the SDK call it."""
-        match = _SUBSCRIPTION.fullmatch(self.path)
-        return match[2] if match else self.path
-
-
-def topic_of(path: str) -> str | None:
-    """The topic of a subscription's path; None for other paths."""
-    match = _SUBSCRIPTION.fullmatch(path)
-    return match[1] if match else None
-
-
-class EntityRefused(Exception):
-    """An entity cannot be as it was described."""
-
-
-class EntityStore:
-    """Entities by path, in order of creation. Service Bus ignores the case of names."""
-
-    def __init__(self) -> None:
-        self._entities: dict[str, Entity] = {}
-
-    @property
-    def paths(self) -> set[str]:
-        """In lower case."""
-        return set(self._entities)
-
-    def get(self, path: str) -> Entity | None:
-        return self._entities.get(path.lower())
-
-    def put(self, entity: Entity) -> None:
-        self._entities[entity.path.lower()] = entity
-
-    def delete(self, path: str) -> bool:
-        """Whether there was one. A topic takes its subscriptions with it."""
-        for subscription in EntityStore.subscriptions(self, path):
-            del self._entities[subscription.path.lower()]
-        return self._entities.pop(path.lower(), None) is not None
-
-    def of_kind(self, kind: Kind) -> list[Entity]:
-        return [entity for entity in self._entities.values() if entity.kind is kind]
-
-    def subscriptions(self, topic: str) -> list[Entity]:
-        return [
-            entity
-            for entity in self._entities.values()
-            if (entity.topic or "").lower() == topic.lower()
-        ]
+        """The name by which the SDK calls it."""
+        return self.path.rpartition("/subscriptions/")[2]

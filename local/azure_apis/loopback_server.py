@@ -17,6 +17,7 @@ from typing import Self
 from aiohttp import web
 
 from local.clock import Clock, utc_now
+from local.faults import FaultSwitches
 
 HOST = "127.0.0.1"
 REQUESTS_KEPT_MAX = 10_000
@@ -67,12 +68,6 @@ HANG = Fault(reply=None)
 LOST_REPLY = Fault(reply=None, does_work=True, methods=frozenset({"PUT", "DELETE"}))
 
 
-@dataclass(slots=True)
-class _Armed:
-    fault: Fault
-    times: int
-
-
 class LoopbackServer(ABC):
     """An HTTP server for the length of an `async with`, on a free port unless one is given.
 
@@ -85,7 +80,7 @@ class LoopbackServer(ABC):
         self.clock = clock
         self.delay_seconds = 0.0
         self.requests: deque[Request] = deque(maxlen=REQUESTS_KEPT_MAX)
-        self._armed: list[_Armed] = []
+        self._faults = FaultSwitches[Fault]()
         self._closing = asyncio.Event()
         self._runner: web.ServerRunner | None = None
 
@@ -96,11 +91,11 @@ class LoopbackServer(ABC):
 
     def fail_next(self, fault: Fault, times: int = 1) -> None:
         """Let the next `times` requests that `fault` strikes meet it. Faults queue up."""
-        self._armed.append(_Armed(fault, times))
+        self._faults.arm(fault, times=times)
 
     def stop_failing(self) -> None:
         """Disarm all faults. A request that hangs already stays hanging."""
-        self._armed.clear()
+        self._faults.disarm()
 
     @abstractmethod
     def handle(self, request: Request) -> Reply:
@@ -157,7 +152,7 @@ class LoopbackServer(ABC):
         )
 
     def _answer(self, request: Request) -> Reply | None:
-        fault = self._next_fault(request.method)
+        fault = self._faults.next_for(request.method)
         done = self._done(request) if fault is None or fault.does_work else None
         sent = done if fault is None else fault.reply
         self.observe(request, done, sent)
@@ -167,15 +162,6 @@ class LoopbackServer(ABC):
         if "authorization" not in request.headers:
             return self.unauthorized()
         return self.handle(request)
-
-    def _next_fault(self, method: str) -> Fault | None:
-        for armed in self._armed:
-            if armed.fault.strikes(method):
-                armed.times -= 1
-                if armed.times <= 0:
-                    self._armed.remove(armed)
-                return armed.fault
-        return None
 
     async def _wait(self, seconds: float | None) -> None:
         """None waits until the server closes. Closing cuts any wait short."""

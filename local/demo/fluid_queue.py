@@ -74,28 +74,18 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What happened since the start. Always `arrivals == drained + backlog`, up to rounding.
+    """What happened since the start. Always `arrivals == drained + backlog`, up to rounding."""
 
-    `instance_minutes` is the sum of ordered capacity over time, which is what is billed.
-    `capacity_changes` counts the orders that changed the ordered capacity.
-    """
-
-    effective_min: int
-    effective_max: int
     ordered_min: int
     ordered_max: int
     arrivals: float = 0.0
     drained: float = 0.0
     backlog_max: float = 0.0
     age_max_minutes: float = 0.0
-    instance_minutes: float = 0.0
-    capacity_changes: int = 0
 
     def seeing(self, capacity: Capacity) -> Self:
         return replace(
             self,
-            effective_min=min(self.effective_min, capacity.effective),
-            effective_max=max(self.effective_max, capacity.effective),
             ordered_min=min(self.ordered_min, capacity.ordered),
             ordered_max=max(self.ordered_max, capacity.ordered),
         )
@@ -135,17 +125,14 @@ class FluidQueue:
 
     def start(self, capacity: int, minute: float = 0.0) -> QueueState:
         _check_capacity(capacity)
-        counters = Counters(capacity, capacity, capacity, capacity)
+        counters = Counters(capacity, capacity)
         return QueueState(minute, (), Capacity(capacity), counters)
 
     def order(self, state: QueueState, capacity: int) -> QueueState:
         """Order an absolute number of instances now."""
         _check_capacity(capacity)
         after = state.capacity.order(capacity, state.minute, self.dead_time_minutes)
-        changed = int(after.ordered != state.capacity.ordered)
-        counters = state.counters.seeing(after)
-        counters = replace(counters, capacity_changes=counters.capacity_changes + changed)
-        return replace(state, capacity=after, counters=counters)
+        return replace(state, capacity=after, counters=state.counters.seeing(after))
 
     def step(self, state: QueueState, arrivals: float, minutes: float = 1.0) -> QueueState:
         """Let `minutes` pass in which `arrivals` items come in evenly."""
@@ -172,9 +159,7 @@ class FluidQueue:
         left, worst_age_minutes = _served(waiting, service_rate, state.minute, until)
         capacity = state.capacity.at(until)
         after = QueueState(until, left, capacity, state.counters.seeing(capacity))
-        return replace(
-            after, counters=_counted(after, state, rate * minutes, minutes, worst_age_minutes)
-        )
+        return replace(after, counters=_counted(after, state, rate * minutes, worst_age_minutes))
 
 
 def _check_capacity(capacity: int) -> None:
@@ -221,7 +206,7 @@ def _cut(cohort: Cohort, items: float) -> Cohort:
 
 
 def _counted(
-    after: QueueState, before: QueueState, arrivals: float, minutes: float, age_minutes: float
+    after: QueueState, before: QueueState, arrivals: float, age_minutes: float
 ) -> Counters:
     counters = after.counters
     backlog = after.backlog
@@ -232,5 +217,4 @@ def _counted(
         drained=counters.drained + max(0.0, before.backlog + arrivals - backlog),
         backlog_max=max(counters.backlog_max, backlog),
         age_max_minutes=max(counters.age_max_minutes, age_minutes),
-        instance_minutes=counters.instance_minutes + before.capacity.ordered * minutes,
     )

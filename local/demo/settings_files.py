@@ -45,11 +45,8 @@ def running_settings_file(
         yield
         return
     path.parent.mkdir(exist_ok=True)
-    path.write_text(_document(settings), encoding="utf-8")
-    try:
+    with _written(settings, path):
         yield
-    finally:
-        path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -64,6 +61,12 @@ def local_settings_file(settings: Mapping[str, str], path: Path = LOCAL_SETTINGS
             raise SettingsInTheWay(
                 f"{path.name} is there already; move it away, it would be overwritten"
             )
+    with _written(settings, path):
+        yield
+
+
+@contextmanager
+def _written(settings: Mapping[str, str], path: Path) -> Iterator[None]:
     path.write_text(_document(settings), encoding="utf-8")
     try:
         yield

@@ -16,6 +16,7 @@ from azure.storage.queue.aio import QueueServiceClient
 
 from local.amqp_broker.administration import ServiceBusStandIn, service_bus
 from local.amqp_broker.model.properties import HubProperties
+from local.amqp_broker.processing_queues import declare_processing_queues
 from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.plans import P1V3, Plan
 from local.azurite import Azurite
@@ -23,11 +24,10 @@ from local.demo import profile
 from local.demo.hosted_app import hosted_app
 from local.demo.night import Night, going_on
 from local.demo.night import planned as planned_night
-from local.demo.processing_queues import declare_processing_queues
 from local.demo.settings_files import RUNNING_SETTINGS, local_settings_file, running_settings_file
 from local.demo.traces import Trace
 from local.demo.traffic import Traffic
-from local.demo.workload import TwinClock, Workload, default_instance_rate
+from local.demo.workload import Workload, default_instance_rate
 from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, read_host_json
 from local.functions_host.services import HostOptions
@@ -244,7 +244,7 @@ def declare_entities(bus: ServiceBusStandIn) -> None:
 def _traffic(workload: Workload, seconds: StartableClock, bus: ServiceBusStandIn) -> Traffic:
     return Traffic(
         workload,
-        TwinClock(monotonic=seconds),
+        lambda: seconds() / profile.SECONDS_PER_TRACE_MINUTE,
         bus.amqp.broker,
         topic=profile.TOPIC,
         subscription=profile.SUBSCRIPTION,

@@ -12,7 +12,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -32,10 +32,12 @@ class TraceError(Exception):
     def __init__(self, path: Path, line: int | None, problem: str, fix: str) -> None:
         where = str(path) if line is None else f"{path}, line {line}"
         super().__init__(f"{where}: {problem}. {fix}.")
-        self.path = path
-        self.line = line
         self.problem = problem
         self.fix = fix
+
+
+class _Refused(Exception):
+    """A TraceError that does not know its file: line, problem and fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,14 @@ class Trace:
     """Arrivals, minute by minute.
 
     `arrivals[m]` are the items that came in the minute which starts `m` minutes after
-    `start` (aware, UTC). `notices` say what was changed while reading, for a human.
+    `start` (aware, UTC). `notices` say what was changed while reading, for a human. `covered[m]`
+    is the part of the minute that the rows of a file speak of.
     """
 
     start: datetime
     arrivals: tuple[float, ...]
     notices: tuple[str, ...] = ()
+    covered: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def minutes(self) -> int:
@@ -65,15 +69,6 @@ class _Sample:
     arrivals: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """Samples at one uniform step, with what had to be assumed to see it so."""
-
-    samples: Sequence[_Sample]
-    step: timedelta
-    notices: tuple[str, ...]
-
-
 def load_trace(path: Path | str) -> Trace:
     """Read a CSV with the columns `time` (ISO 8601) and `arrivals` (items in that step).
 
@@ -83,34 +78,35 @@ def load_trace(path: Path | str) -> Trace:
     `TraceError`.
     """
     path = Path(path)
+    try:
+        return _read(path)
+    except _Refused as refused:
+        raise TraceError(path, *refused.args) from refused.__cause__
+
+
+def _read(path: Path) -> Trace:
     rows = _rows(path)
-    header = _header(path, next(rows, None))
+    columns = _columns(next(rows, None))
     naive: list[int] = []
-    samples = [_sample(path, header, row, naive) for row in rows]
-    _check_order(path, samples)
-    grid = _grid(path, samples)
-    arrivals = _per_minute(grid)
-    start = samples[0].time
-    return Trace(start, arrivals, (*_naive_notice(naive), *grid.notices, *_step_notice(grid.step)))
+    samples = [_sample(columns, line, fields, naive) for line, fields in rows]
+    _check_order(samples)
+    step, notices = _step(samples)
+    arrivals, covered = _per_minute(samples, step)
+    return Trace(
+        samples[0].time, arrivals, (*_naive_notice(naive), *notices, *_step_notice(step)), covered
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    line: int
-    fields: list[str]
-
-
-def _rows(path: Path) -> Iterator[_Row]:
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not blank, with the number of the line on which each ends."""
     reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
     try:
         for fields in reader:
             if any(field.strip() for field in fields):
-                yield _Row(reader.line_num, [field.strip() for field in fields])
+                yield reader.line_num, [field.strip() for field in fields]
     except csv.Error as error:
-        raise TraceError(
-            path, reader.line_num, f"not a CSV row ({error})", "Save the file as plain CSV"
-        ) from None
+        what = f"not a CSV row ({error})"
+        raise _Refused(reader.line_num, what, "Save the file as plain CSV") from None
 
 
 def _text(path: Path) -> str:
@@ -118,52 +114,40 @@ def _text(path: Path) -> str:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise TraceError(path, None, f"cannot be read ({reason})", "Check the path") from None
+        raise _Refused(None, f"cannot be read ({reason})", "Check the path") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         value = error.object[error.start : error.end]
-        raise TraceError(
-            path, line, f"{value!r} is not UTF-8 text", "Save the file as CSV in UTF-8"
+        raise _Refused(
+            line, f"{value!r} is not UTF-8 text", "Save the file as CSV in UTF-8"
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    time: int
-    arrivals: int
-    width: int
-
-
-def _header(path: Path, row: _Row | None) -> _Header:
+def _columns(row: tuple[int, list[str]] | None) -> list[str]:
     header = ",".join(COLUMNS)
     if row is None:
-        raise TraceError(path, 1, "the file is empty", f"Start it with the line '{header}'")
-    names = [name.lower() for name in row.fields]
+        raise _Refused(1, "the file is empty", f"Start it with the line '{header}'")
+    line, fields = row
+    names = [name.lower() for name in fields]
     missing = [name for name in COLUMNS if name not in names]
     if missing:
-        raise TraceError(
-            path,
-            row.line,
-            f"{_quoted(','.join(row.fields))} has no column {_listed(missing)}",
-            f"The first line must be a header such as '{header}', separated by commas",
+        what = f"{_quoted(','.join(fields))} has no column {_listed(missing)}"
+        fix = f"The first line must be a header such as '{header}', separated by commas"
+        raise _Refused(line, what, fix)
+    return names
+
+
+def _sample(columns: list[str], line: int, fields: list[str], naive: list[int]) -> _Sample:
+    if len(fields) != len(columns):
+        what = (
+            f"{_quoted(','.join(fields))} has {len(fields)} fields, the header has {len(columns)}"
         )
-    return _Header(names.index("time"), names.index("arrivals"), len(names))
+        raise _Refused(line, what, "Write one value for each column, with a point in decimals")
+    time = _time(line, fields[columns.index("time")], naive)
+    return _Sample(line, time, _arrivals(line, fields[columns.index("arrivals")]))
 
 
-def _sample(path: Path, header: _Header, row: _Row, naive: list[int]) -> _Sample:
-    if len(row.fields) != header.width:
-        raise TraceError(
-            path,
-            row.line,
-            f"{_quoted(','.join(row.fields))} has {len(row.fields)} fields, the header has "
-            f"{header.width}",
-            "Write one value for each column, with a point in decimals",
-        )
-    time = _time(path, row.line, row.fields[header.time], naive)
-    return _Sample(row.line, time, _arrivals(path, row.line, row.fields[header.arrivals]))
-
-
-def _time(path: Path, line: int, text: str, naive: list[int]) -> datetime:
+def _time(line: int, text: str, naive: list[int]) -> datetime:
     try:
         time = datetime.fromisoformat(text)
         if time.tzinfo is None:
@@ -171,106 +155,92 @@ def _time(path: Path, line: int, text: str, naive: list[int]) -> datetime:
             time = time.replace(tzinfo=UTC)
         time = time.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise TraceError(
-            path, line, f"{_quoted(text)} is not a time", "Write ISO 8601: 1995-07-11T04:00:00Z"
-        ) from None
+        what = f"{_quoted(text)} is not a time"
+        raise _Refused(line, what, "Write ISO 8601: 1995-07-11T04:00:00Z") from None
     if not MINYEAR < time.year < MAXYEAR:
         what = f"{_quoted(text)} lies at the end of the calendar, where no time can be added"
-        raise TraceError(path, line, what, f"Use years from {MINYEAR + 1} to {MAXYEAR - 1}")
+        raise _Refused(line, what, f"Use years from {MINYEAR + 1} to {MAXYEAR - 1}")
     return time
 
 
-def _arrivals(path: Path, line: int, text: str) -> float:
-    fix = "Write the number of items in that step, such as 19"
+def _arrivals(line: int, text: str) -> float:
+    what, fix = f"arrivals {_quoted(text)} is", "Write the number of items in that step, such as 19"
     try:
         value = float(text.replace("_", "?"))  # Python would take 1_000; nobody else would
     except ValueError:
-        raise TraceError(path, line, f"arrivals {_quoted(text)} is not a number", fix) from None
+        raise _Refused(line, f"{what} not a number", fix) from None
     if not math.isfinite(value):
-        raise TraceError(path, line, f"arrivals {_quoted(text)} is not a finite number", fix)
+        raise _Refused(line, f"{what} not a finite number", fix)
     if value < 0:
-        raise TraceError(path, line, f"arrivals {_quoted(text)} is negative", fix)
+        raise _Refused(line, f"{what} negative", fix)
     if value > ARRIVALS_MAX:
-        raise TraceError(
-            path, line, f"arrivals {_quoted(text)} is above {ARRIVALS_MAX:.0e}", "Check the unit"
-        )
+        raise _Refused(line, f"{what} above {ARRIVALS_MAX:.0e}", "Check the unit")
     return value
 
 
-def _check_order(path: Path, samples: Sequence[_Sample]) -> None:
+def _check_order(samples: Sequence[_Sample]) -> None:
     if not samples:
-        raise TraceError(path, 2, "there is a header and no row", "Add at least one row")
+        raise _Refused(2, "there is a header and no row", "Add at least one row")
     for before, sample in pairwise(samples):
         if sample.time == before.time:
-            raise TraceError(
-                path,
-                sample.line,
-                f"the time {_iso(sample.time)} stands already on line {before.line}",
-                "Add up the two, or delete one",
-            )
+            what = f"the time {_iso(sample.time)} stands already on line {before.line}"
+            raise _Refused(sample.line, what, "Add up the two, or delete one")
         if sample.time < before.time:
-            raise TraceError(
-                path,
-                sample.line,
-                f"the time {_iso(sample.time)} is before {_iso(before.time)} on line {before.line}",
-                "Sort the rows by time",
-            )
+            times = f"{_iso(sample.time)} is before {_iso(before.time)}"
+            what = f"the time {times} on line {before.line}"
+            raise _Refused(sample.line, what, "Sort the rows by time")
 
 
-def _grid(path: Path, samples: Sequence[_Sample]) -> _Grid:
-    """Take the commonest distance as the step; others must be whole multiples of it: gaps."""
+def _step(samples: Sequence[_Sample]) -> tuple[timedelta, tuple[str, ...]]:
+    """The commonest distance; others must be whole multiples of it: gaps, told in a notice."""
     if len(samples) == 1:
-        return _Grid(samples, MINUTE, ("one row only: read as the arrivals of one minute",))
+        return MINUTE, ("one row only: read as the arrivals of one minute",)
     step = min(multimode(after.time - before.time for before, after in pairwise(samples)))
     if not STEP_MIN <= step <= STEP_MAX:
-        raise TraceError(
-            path,
-            samples[1].line,
-            f"the rows are {_spoken(step)} apart",
-            "Give rows from 1 s to 30 min apart",
-        )
-    _check_length(path, samples, step)
+        what = f"the rows are {_spoken(step)} apart"
+        raise _Refused(samples[1].line, what, "Give rows from 1 s to 30 min apart")
+    _check_length(samples, step)
     missing = 0
     first_gap: _Sample | None = None
     for before, after in pairwise(samples):
         steps, rest = divmod(after.time - before.time, step)
         if rest:
-            raise TraceError(
-                path,
-                after.line,
+            what = (
                 f"{_iso(after.time)} is {_spoken(after.time - before.time)} after the row before, "
-                f"where most rows are {_spoken(step)} apart",
-                "Keep one step in the whole file",
+                f"where most rows are {_spoken(step)} apart"
             )
+            raise _Refused(after.line, what, "Keep one step in the whole file")
         missing += steps - 1
         first_gap = first_gap or (after if steps > 1 else None)
-    return _Grid(samples, step, _gap_notice(missing, step, first_gap))
+    return step, _gap_notice(missing, step, first_gap)
 
 
-def _check_length(path: Path, samples: Sequence[_Sample], step: timedelta) -> None:
+def _check_length(samples: Sequence[_Sample], step: timedelta) -> None:
     minutes = (samples[-1].time + step - samples[0].time) / MINUTE
     if minutes > TRACE_MINUTES_MAX:
-        raise TraceError(
-            path,
-            samples[-1].line,
-            f"{_iso(samples[-1].time)} ends a trace of {minutes:,.0f} minutes, more than "
-            f"{TRACE_MINUTES_MAX:,}",
-            "Check the year, or cut the file",
-        )
+        length = f"{minutes:,.0f} minutes, more than {TRACE_MINUTES_MAX:,}"
+        what = f"{_iso(samples[-1].time)} ends a trace of {length}"
+        raise _Refused(samples[-1].line, what, "Check the year, or cut the file")
 
 
-def _per_minute(grid: _Grid) -> tuple[float, ...]:
-    """Spread every sample evenly over its step, and sum what falls into each minute."""
-    start = grid.samples[0].time
-    last = grid.samples[-1].time + grid.step - start
-    arrivals = [0.0] * -(-last // MINUTE)
-    for sample in grid.samples:
-        begin = sample.time - start
-        end = begin + grid.step
-        for minute in range(begin // MINUTE, -(-end // MINUTE)):
-            inside = min(end, (minute + 1) * MINUTE) - max(begin, minute * MINUTE)
-            arrivals[minute] += sample.arrivals * (inside / grid.step)
-    return tuple(arrivals)
+def _per_minute(
+    samples: Sequence[_Sample], step: timedelta
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Spread every sample evenly over its step: what falls into each minute, and its cover."""
+    start = samples[0].time
+    arrivals = [0.0] * -(-(samples[-1].time + step - start) // MINUTE)
+    covered = list(arrivals)
+    for sample in samples:
+        for minute, inside in minutes_of(sample.time - start, sample.time - start + step):
+            arrivals[minute] += sample.arrivals * (inside / step)
+            covered[minute] += inside / MINUTE
+    return tuple(arrivals), tuple(covered)
+
+
+def minutes_of(begin: timedelta, end: timedelta) -> Iterator[tuple[int, timedelta]]:
+    """The minutes that an interval touches, each with how much of it lies in them."""
+    for minute in range(begin // MINUTE, -(-end // MINUTE)):
+        yield minute, min(end, (minute + 1) * MINUTE) - max(begin, minute * MINUTE)
 
 
 def _naive_notice(lines: Sequence[int]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from proton import Message
@@ -19,7 +19,7 @@ from proton import Message
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.messages import content_of
 from local.azure_apis.plans import PlanId
-from local.demo.workload import TwinClock, Workload
+from local.demo.workload import Workload
 
 TICK_SECONDS = 0.05
 WHOLE = 1e-6
@@ -27,7 +27,7 @@ WHOLE = 1e-6
 
 
 class Traffic:
-    """Ties a topic, a subscription and a plan to a workload.
+    """Ties a topic, a subscription and a plan to a workload, at the `minute` of its trace.
 
     An item is sent once all of it has arrived, and taken once all of it is drained.
     """
@@ -35,7 +35,7 @@ class Traffic:
     def __init__(
         self,
         workload: Workload,
-        clock: TwinClock,
+        minute: Callable[[], float],
         broker: Broker,
         *,
         topic: str,
@@ -43,7 +43,7 @@ class Traffic:
         plan: PlanId,
     ) -> None:
         self.workload = workload
-        self._clock = clock
+        self._minute = minute
         self._broker = broker
         self._topic = topic
         self._waiting = broker.namespace.store(f"{topic}/subscriptions/{subscription}")
@@ -54,7 +54,7 @@ class Traffic:
 
     def advance(self) -> None:
         """Let everything happen that the workload says has happened by now."""
-        self.workload.advance_to(self._clock.trace_minute())
+        self.workload.advance_to(self._minute())
         counters = self.workload.counters
         self._send(math.floor(counters.arrivals + WHOLE) - self._sent)
         self._take(math.floor(counters.drained + WHOLE) - self._taken)

@@ -1,12 +1,10 @@
 """The workload's twin: a trace replayed into a queue that capacity drains.
 
-`Workload` keeps the state of a `FluidQueue` and is told the time. `TwinClock` is the only
-thing here that looks at a real clock.
+`Workload` keeps the state of a `FluidQueue` and is told the time.
 """
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import quantiles
 
 from local.demo.fluid_queue import Counters, FluidQueue, QueueState
@@ -32,31 +30,6 @@ def _percentile_999(values: Sequence[float]) -> float:
     if len(values) < 2:
         return sum(values)
     return quantiles(values, n=1000, method="inclusive")[-1]
-
-
-class TwinClock:
-    """Maps real time to minutes of the trace; by default one second is one minute.
-
-    Starts when it is made. `monotonic` returns seconds and never goes back.
-    """
-
-    def __init__(
-        self,
-        minutes_per_second: float = 1.0,
-        *,
-        start_minute: float = 0.0,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        if not (math.isfinite(minutes_per_second) and minutes_per_second > 0):
-            raise ValueError(f"minutes_per_second is {minutes_per_second}; it must be above 0")
-        self.minutes_per_second = minutes_per_second
-        self._start_minute = start_minute
-        self._monotonic = monotonic
-        self._started_seconds = monotonic()
-
-    def trace_minute(self) -> float:
-        elapsed_seconds = self._monotonic() - self._started_seconds
-        return self._start_minute + elapsed_seconds * self.minutes_per_second
 
 
 class Workload:

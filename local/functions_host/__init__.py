@@ -8,7 +8,7 @@ real host: local/FIDELITY.md.
 from local.functions_host.errors import HostStartFailed
 from local.functions_host.host import FunctionsHost
 from local.functions_host.host_json import HostConfig, QueueOptions
-from local.functions_host.invoker import InvocationCounts, InvocationResult
+from local.functions_host.invoker import InvocationCounts
 from local.functions_host.logs import configure_logging
 from local.functions_host.services import HostOptions
 
@@ -18,7 +18,6 @@ __all__ = [
     "HostOptions",
     "HostStartFailed",
     "InvocationCounts",
-    "InvocationResult",
     "QueueOptions",
     "configure_logging",
 ]

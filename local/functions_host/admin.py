@@ -1,7 +1,4 @@
-"""The admin endpoints that are of use locally: run a function by hand, ask for the host's state.
-
-Both need the master key.
-"""
+"""The admin endpoint that is of use locally: run a function by hand, with the master key."""
 
 import asyncio
 import json
@@ -10,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from local.functions_host.event_hub_invocation import event_hub_by_hand
 from local.functions_host.functions import (
@@ -43,7 +39,7 @@ def manual_invocation(function: Function, text: str, *, now: datetime) -> Invoca
 
 
 class Admin:
-    """`POST /admin/functions/{name}` and `GET /admin/host/status`."""
+    """`POST /admin/functions/{name}`."""
 
     def __init__(self, services: Services, functions: Sequence[Function]) -> None:
         self._services = services
@@ -51,24 +47,17 @@ class Admin:
         self._running: set[asyncio.Task[Any]] = set()
 
     def add_routes(self, app: web.Application) -> None:
-        """Add the endpoints to the host's server."""
-        app.router.add_post("/admin/functions/{name}", self._for_masters(self._run))
-        app.router.add_get("/admin/host/status", self._for_masters(self._status))
+        """Add the endpoint to the host's server."""
+        app.router.add_post("/admin/functions/{name}", self._run)
 
     async def finish(self) -> None:
         """Wait for the functions that were run by hand."""
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    def _for_masters(self, handler: Handler) -> Handler:
-        async def checked(request: web.Request) -> web.StreamResponse:
-            key = given_key(request.headers, request.query)
-            if not self._services.keys.opens(Level.ADMIN, "", key):
-                return web.Response(status=401)
-            return await handler(request)
-
-        return checked
-
     async def _run(self, request: web.Request) -> web.Response:
+        key = given_key(request.headers, request.query)
+        if not self._services.keys.opens(Level.ADMIN, "", key):
+            return web.Response(status=401)
         if request.content_type != "application/json":
             return web.Response(status=415, text="content-type: application/json is needed")
         function = self._functions.get(request.match_info["name"].lower())
@@ -83,18 +72,6 @@ class Admin:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return web.Response(status=202)
-
-    async def _status(self, _: web.Request) -> web.Response:
-        counts = self._services.invoker.counts.items()
-        return web.json_response(
-            {
-                "id": "local",
-                "state": "Running",
-                "functions": sorted(each.name for each in self._functions.values()),
-                "invocations": {name: each.invocations for name, each in counts},
-                "failures": {name: each.failures for name, each in counts},
-            }
-        )
 
 
 def _input(text: str) -> str:

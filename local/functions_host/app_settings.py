@@ -6,18 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from local.azurite import connection_string
 from local.functions_host.errors import HostStartFailed
 
 DEFAULT_CONNECTION = "AzureWebJobsStorage"
 # The SDK for Python does not know the short form that the host accepts for an emulator.
 _EMULATOR_SHORT_FORM = "usedevelopmentstorage=true"
-_EMULATOR = (
-    "DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey="
-    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;"
-    "BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1;"
-    "QueueEndpoint=http://127.0.0.1:10001/devstoreaccount1;"
-    "TableEndpoint=http://127.0.0.1:10002/devstoreaccount1;"
-)
+_EMULATOR = connection_string({"blob": 10000, "queue": 10001, "table": 10002})
 _EXPRESSION = re.compile(r"%([^%\s]+)%")
 
 

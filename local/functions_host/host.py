@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Self
 
 from local.functions_host.admin import manual_invocation
@@ -14,7 +13,7 @@ from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import Function, read_functions
 from local.functions_host.host_json import HostConfig, read_host_json
 from local.functions_host.http_server import ADDRESS, Endpoint, HttpServer
-from local.functions_host.invoker import InvocationCounts, InvocationResult, Invoker
+from local.functions_host.invoker import InvocationCounts, Invoker
 from local.functions_host.keys import Keys, new_keys, read_keys
 from local.functions_host.listeners import LISTENERS, create_listeners
 from local.functions_host.logs import log_event
@@ -22,7 +21,7 @@ from local.functions_host.outputs import Outputs
 from local.functions_host.retries import with_default_retry
 from local.functions_host.services import HostOptions, Listener, ListenerFactory, Services
 from local.functions_host.storage_queues import StorageQueues
-from local.functions_host.worker import Worker
+from local.functions_host.worker import Outcome, Worker
 
 CLOSING_SECONDS_MAX = 20.0
 """Once no invocation runs any more, the listeners may take this long to close their connections."""
@@ -112,7 +111,7 @@ class FunctionsHost:
             self._restore_environment()
             FunctionsHost._occupant = None
 
-    async def invoke(self, name: str, text: str = "") -> InvocationResult:
+    async def invoke(self, name: str, text: str = "") -> Outcome:
         """Run a function that HTTP does not trigger, by hand, and wait for its end."""
         assert self._services is not None, "the host is not started"
         for function in self._functions:
@@ -166,10 +165,5 @@ class FunctionsHost:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.stop()

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 from local.functions_host.functions import Function
 from local.functions_host.logs import log_event
@@ -29,15 +28,6 @@ INTERRUPT_SECONDS_MAX = 10.0
 """A function that does not end although it is cancelled is left behind after this time."""
 
 
-@dataclass(frozen=True, slots=True)
-class InvocationResult:
-    """How an invocation ended; `returned` is the worker's value of `$return`."""
-
-    succeeded: bool
-    error: str = ""
-    returned: Any = None
-
-
 class Invoker:
     """Calls functions and writes their outputs."""
 
@@ -54,7 +44,7 @@ class Invoker:
         """Ended invocations by function; a function that never ran is absent."""
         return MappingProxyType(self._counts)
 
-    async def invoke(self, function: Function, invocation: Invocation) -> InvocationResult:
+    async def invoke(self, function: Function, invocation: Invocation) -> Outcome:
         """Call a function and write its outputs. Errors come back in the result.
 
         Raises CancelledError where `interrupt` ends the invocation.
@@ -64,7 +54,7 @@ class Invoker:
         self._counts[function.name] = before.after(succeeded=answer.succeeded)
         if not answer.succeeded:
             _log_failure(function, invocation, answer)
-        return InvocationResult(answer.succeeded, answer.error, answer.returned)
+        return answer
 
     async def interrupt(self) -> None:
         """Cancel every invocation, also each that would begin later, and wait for their ends."""

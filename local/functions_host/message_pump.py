@@ -12,10 +12,10 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusReceiver
 
 from local.functions_host.functions import Function
-from local.functions_host.invoker import InvocationResult
 from local.functions_host.logs import log_event
 from local.functions_host.service_bus_invocation import service_bus_invocation
 from local.functions_host.services import Services
+from local.functions_host.worker import Outcome
 
 IDLE_WAIT_SECONDS = 1.0
 BUSY_WAIT_SECONDS = 0.1
@@ -48,7 +48,7 @@ class MessagePump:
         self._stopping = stopping
         self._calls_max = calls_max
         self._idle_seconds = idle_seconds
-        self._in_work: dict[asyncio.Task[InvocationResult], _InWork] = {}
+        self._in_work: dict[asyncio.Task[Outcome], _InWork] = {}
 
     async def run(self) -> None:
         """Raises what the receiver raises, once all that runs has ended."""
@@ -60,7 +60,7 @@ class MessagePump:
                 if self._in_work:
                     await self._look_after()
                     idle_since = _seconds()
-                elif self._idle_seconds is not None and self._is_idle_since(idle_since):
+                elif self._is_idle_since(idle_since):
                     return
         except Exception as error:  # what ends now cannot be settled and comes again
             await asyncio.gather(*self._in_work)

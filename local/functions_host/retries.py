@@ -11,10 +11,10 @@ from local.functions_host.functions import (
     Function,
     RetryPolicy,
 )
-from local.functions_host.invoker import InvocationResult, Invoker
+from local.functions_host.invoker import Invoker
 from local.functions_host.logs import log_event
 from local.functions_host.services import stops_within
-from local.functions_host.worker import Invocation
+from local.functions_host.worker import Invocation, Outcome
 
 # The extensions of queues have retries of their own and silently ignore a decorator; so must we.
 RETRIED_TRIGGERS = frozenset({TIMER_TRIGGER, EVENT_HUB_TRIGGER})
@@ -52,7 +52,7 @@ def acting_policy(function: Function) -> RetryPolicy | None:
 
 async def invoke_with_retries(
     invoker: Invoker, function: Function, invocation: Invocation, stopping: asyncio.Event
-) -> InvocationResult:
+) -> Outcome:
     """Invoke until success, the policy's last retry, or the host's stop."""
     policy = acting_policy(function)
     result = await invoker.invoke(function, invocation)

@@ -93,8 +93,7 @@ class ReadersMachine(SideBySide):
     @initialize()
     def nothing_is_there(self) -> None:
         self.services.given.by_path.clear()
-        for path in list(self.bus.entities.paths):
-            self.bus.entities.delete(path)
+        self.bus.entities.clear()
 
     @rule(
         name=QUEUES,
@@ -151,7 +150,7 @@ class ReadersMachine(SideBySide):
 
     @rule(name=QUEUES)
     def a_queue_is_deleted(self, name: str) -> None:
-        self.bus.entities.delete(name)
+        self.bus.entities.pop(name, None)
         self.facts.pop(name, None)
         for kind in KINDS:
             self.twin.values.pop(ServiceBusQueue(name, kind), None)

@@ -28,8 +28,8 @@ from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from local.amqp_broker import AmqpStandIn, VirtualClock
-from local.amqp_broker.model.entities import MessageCounts
 from local.amqp_broker.model.properties import QueueProperties, TopicProperties
+from local.azure_apis.entities import EntityCounts
 
 EMULATOR = "SERVICE_BUS_EMULATOR"
 EMULATOR_ADMINISTRATION_PORT = 5300
@@ -141,7 +141,7 @@ class Rig:
         self.inside()
         self.clock.advance(timedelta(**by))
 
-    def counts(self, path: str) -> MessageCounts:
+    def counts(self, path: str) -> EntityCounts:
         return self.inside().namespace.counts(path, self.clock())
 
     async def open(self, *links: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
-from local.amqp_broker.model.entities import MessageCounts
+from local.azure_apis.entities import EntityCounts
 from tests.local.amqp_rig import (
     SIDE_BY_SIDE,
     Rig,
@@ -81,7 +81,7 @@ async def test_a_scheduled_message_comes_at_its_time(rig: Rig) -> None:
     (number,) = await sender.schedule_messages(message("by call"), due)
     await sender.send_messages(message("by property", scheduled_enqueue_time_utc=due))
     await nothing_comes(receiver)
-    assert rig.counts(queue) == MessageCounts(scheduled=2)
+    assert rig.counts(queue) == EntityCounts(scheduled=2)
     rig.advance(hours=24)
     first, second = await received(receiver, 2)
     assert (str(first), str(second)) == ("by call", "by property")

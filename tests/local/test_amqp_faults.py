@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import (
 )
 
 from local.amqp_broker import faults
-from local.amqp_broker.faults import FaultSwitches
+from local.faults import FaultSwitches
 from tests.local.amqp_rig import SIDE_BY_SIDE, Rig, bodies, both, message, side_by_side
 
 pytestmark = [*SIDE_BY_SIDE, pytest.mark.usefixtures(side_by_side.__name__)]
@@ -121,7 +121,7 @@ async def test_a_fault_for_one_entity_leaves_others_alone(rig: Rig) -> None:
 
 
 async def test_switches_strike_in_order_and_can_be_called_off() -> None:
-    switches = FaultSwitches()
+    switches = FaultSwitches[faults.TransferFault]()
     switches.arm(faults.throttle("a"), times=2, skip=1)
     switches.arm(faults.detach())
     struck = [switches.next_for("A") for _ in range(4)]

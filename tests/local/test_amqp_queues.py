@@ -177,17 +177,6 @@ async def test_an_entity_that_is_not_there_is_not_found(rig: Rig) -> None:
 
 
 @both
-async def test_a_queue_that_is_deleted_takes_its_links_along(rig: Rig) -> None:
-    queue = await rig.queue()
-    sender, receiver = await rig.links(queue)
-    rig.inside().namespace.delete(queue)
-    with pytest.raises(MessagingEntityNotFoundError):
-        await receiver.receive_messages(1, max_wait_time=5)
-    with pytest.raises(ServiceBusError):
-        await sender.send_messages(message())
-
-
-@both
 async def test_what_is_released_on_closing_costs_no_delivery(rig: Rig) -> None:
     queue = await rig.queue()
     sender = rig.client.get_queue_sender(queue)

@@ -7,13 +7,13 @@ import pytest
 
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.management_bus import handler
-from local.amqp_broker.model.entities import MessageCounts
 from local.amqp_broker.model.errors import InvalidProperties, LockLost, NotAllowed
 from local.amqp_broker.model.message import Content, Message
 from local.amqp_broker.model.namespace import Namespace
 from local.amqp_broker.model.properties import QueueProperties
 from local.amqp_broker.model.store import Store
 from local.amqp_broker.requests import ManagementRequest
+from local.azure_apis.entities import EntityCounts
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LOCK = timedelta(seconds=30)
@@ -78,7 +78,7 @@ class TestPeekLock:
         for settle in (store.complete, store.abandon, store.renew, store.release):
             with pytest.raises(LockLost):
                 settle(token, NOW + LOCK)
-        assert namespace.counts("jobs", NOW + LOCK) == MessageCounts(active=1)
+        assert namespace.counts("jobs", NOW + LOCK) == EntityCounts(active=1)
 
     def test_a_message_is_settled_once(self) -> None:
         namespace = queue()
@@ -88,7 +88,7 @@ class TestPeekLock:
         store.complete(token, NOW)
         with pytest.raises(LockLost):
             store.complete(token, NOW)
-        assert namespace.counts("jobs", NOW) == MessageCounts()
+        assert namespace.counts("jobs", NOW) == EntityCounts()
 
     def test_renewing_moves_the_end_of_the_lock(self) -> None:
         namespace = queue()
@@ -123,12 +123,12 @@ class TestPeekLock:
 @pytest.mark.parametrize(
     ("status", "left"),
     [
-        ("completed", MessageCounts()),
-        ("abandoned", MessageCounts(active=1)),
-        ("suspended", MessageCounts(dead_letter=1)),
+        ("completed", EntityCounts()),
+        ("abandoned", EntityCounts(active=1)),
+        ("suspended", EntityCounts(dead_letter=1)),
     ],
 )
-def test_a_client_whose_link_broke_settles_by_request(status: str, left: MessageCounts) -> None:
+def test_a_client_whose_link_broke_settles_by_request(status: str, left: EntityCounts) -> None:
     broker = Broker(lambda: NOW)
     broker.namespace.declare_queue("jobs")
     broker.namespace.send("jobs", bodies("a"), NOW)
@@ -147,7 +147,7 @@ class TestDeadLetters:
         store.abandon(received(store)[1], NOW)
         received(store)
         store.advance(NOW + LOCK)
-        assert namespace.counts("jobs", NOW + LOCK) == MessageCounts(dead_letter=1)
+        assert namespace.counts("jobs", NOW + LOCK) == EntityCounts(dead_letter=1)
         dead = namespace.store("jobs/$deadletterqueue").receive(NOW + LOCK)
         assert dead is not None
         assert dead.dead_letter is not None
@@ -178,7 +178,7 @@ class TestDeadLetters:
         with pytest.raises(NotAllowed):
             dead.dead_letter(token, NOW, None, None)
         dead.complete(token, NOW)
-        assert namespace.counts("jobs", NOW) == MessageCounts()
+        assert namespace.counts("jobs", NOW) == EntityCounts()
 
 
 class TestLifetimes:
@@ -195,7 +195,7 @@ class TestLifetimes:
         namespace = queue(time_to_live=seconds(60), dead_letters_expired=True)
         namespace.send("jobs", bodies("a"), NOW)
         later = NOW + timedelta(days=9)
-        assert namespace.counts("jobs", later) == MessageCounts(dead_letter=1)
+        assert namespace.counts("jobs", later) == EntityCounts(dead_letter=1)
         (dead,) = namespace.store("jobs/$deadletterqueue").messages
         assert dead.dead_letter is not None
         assert dead.dead_letter.reason == "TTLExpiredException"
@@ -213,7 +213,7 @@ class TestLifetimes:
     def test_a_lifetime_beyond_the_calendar_is_for_ever(self) -> None:
         namespace = queue(time_to_live=timedelta.max)
         namespace.send("jobs", bodies("a"), NOW)
-        assert namespace.counts("jobs", NOW + timedelta(days=99_999)) == MessageCounts(active=1)
+        assert namespace.counts("jobs", NOW + timedelta(days=99_999)) == EntityCounts(active=1)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from azure.storage.queue.aio import QueueClient
 
 from local.amqp_broker import VirtualClock
 from local.amqp_broker.administration import service_bus
+from local.amqp_broker.processing_queues import declare_processing_queues
 from local.azurite import Azurite
 from local.demo.hosted_app import hosted_app
-from local.demo.processing_queues import declare_processing_queues
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host import FunctionsHost, InvocationCounts
 from shared.adapters.tables.claims import TableClaims

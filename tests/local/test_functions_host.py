@@ -357,15 +357,6 @@ class TestAdmin:
             )
         assert answer.status == status
 
-    async def test_tells_the_hosts_status(self, run_sample: RunSample) -> None:
-        async with run_sample() as sample:
-            await sample.host.invoke("work", "x")
-            async with sample.http.get("/admin/host/status") as answer:
-                status = await answer.json()
-        assert status["state"] == "Running"
-        assert status["invocations"] == {"work": 1}
-        assert "tick" not in status["functions"]
-
 
 class TestStart:
     async def test_a_missing_setting_names_function_and_setting(self, azurite: Azurite) -> None:

@@ -30,10 +30,9 @@ from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host.functions import EVENT_HUB_TRIGGER, Function
 from local.functions_host.host import FunctionsHost
-from local.functions_host.invoker import InvocationResult
 from local.functions_host.listeners import LISTENERS
 from local.functions_host.services import Services
-from local.functions_host.worker import Invocation, json_datum
+from local.functions_host.worker import Invocation, Outcome, json_datum
 from shared.adapters.event_hubs.hub import EventHubReader
 from shared.adapters.tables.ingestion import TableIngestionStore
 from shared.adapters.tables.scaling import TableStateStore
@@ -80,7 +79,7 @@ class Delivery:
 
     async def stop(self) -> None: ...
 
-    async def hand_over(self, events: Sequence[Event]) -> InvocationResult:
+    async def hand_over(self, events: Sequence[Event]) -> Outcome:
         bodies = Datum(SimpleNamespace(bytes=[event.body for event in events]), "collection_bytes")
         system = [
             {

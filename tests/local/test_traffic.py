@@ -13,7 +13,7 @@ from local.demo import profile
 from local.demo.system import declare_entities
 from local.demo.traces import Trace
 from local.demo.traffic import Traffic
-from local.demo.workload import TwinClock, Workload
+from local.demo.workload import Workload
 from shared.adapters.readers import ServiceBusReader
 from shared.autoscaling.declaring import ServiceBusSubscription
 from shared.settings.connections import ServiceBusConnection
@@ -33,7 +33,7 @@ class World:
         self.workload = Workload(trace, instance_rate_per_minute=RATE_PER_MINUTE)
         self.traffic = Traffic(
             self.workload,
-            TwinClock(monotonic=lambda: self.minute),
+            lambda: self.minute,
             bus.amqp.broker,
             topic=profile.TOPIC,
             subscription=profile.SUBSCRIPTION,

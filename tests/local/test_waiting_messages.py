@@ -10,11 +10,11 @@ from typing import Any
 
 from local.amqp_broker import VirtualClock
 from local.amqp_broker.administration import ServiceBusStandIn, service_bus
-from local.amqp_broker.model.entities import MessageCounts as Messages
+from local.amqp_broker.processing_queues import declare_processing_queues
+from local.azure_apis.entities import EntityCounts as Messages
 from local.azurite import Azurite
 from local.clock import Clock, utc_now
 from local.demo.hosted_app import hosted_app
-from local.demo.processing_queues import declare_processing_queues
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host import FunctionsHost, InvocationCounts
 from shared.adapters.memory.claims import MemoryClaims

@@ -1,26 +1,16 @@
 """Queues, subscriptions and topics: an entrance, and behind it a store or subscriptions."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from local.amqp_broker.model.errors import NotAllowed
 from local.amqp_broker.model.intake import Intake
 from local.amqp_broker.model.message import Content, DeadLetter, Message
 from local.amqp_broker.model.properties import QueueProperties, TopicProperties
-from local.amqp_broker.model.store import NewToken, Store, StoreRules
+from local.amqp_broker.model.store import NewToken, Store
+from local.azure_apis.entities import EntityCounts
 
 DEAD_LETTER_SUFFIX = "/$DeadLetterQueue"
 TRANSFER_DEAD_LETTER_SUFFIX = "/$Transfer/$DeadLetterQueue"
-
-
-@dataclass(frozen=True, slots=True)
-class MessageCounts:
-    """Messages at one moment. `active` includes those that are locked."""
-
-    active: int = 0
-    dead_letter: int = 0
-    scheduled: int = 0
-    transfer_dead_letter: int = 0
 
 
 class Queue:
@@ -30,11 +20,10 @@ class Queue:
         self.path = path
         self.properties = properties
         self.intake = Intake(properties.duplicate_window)
-        aside = StoreRules(properties.lock_duration)
+        aside = QueueProperties(lock_duration=properties.lock_duration, max_delivery_count=None)
         self.dead_letters = Store(path + DEAD_LETTER_SUFFIX, aside, new_token)
         self.transfer_dead_letters = Store(path + TRANSFER_DEAD_LETTER_SUFFIX, aside, new_token)
-        rules = _rules(properties)
-        self.store = Store(path, rules, new_token, self.dead_letters)
+        self.store = Store(path, properties, new_token, self.dead_letters)
 
     def check(self, content: Content) -> None:
         """NotAllowed for what must not come in."""
@@ -61,22 +50,9 @@ class Queue:
         expires_at = _end(now, lifetime)
         return Message(content, number, enqueued_number, now, expires_at)
 
-    def change(self, properties: QueueProperties) -> None:
-        """Take other properties on. Whether it has sessions or finds duplicates stays."""
-        was = self.properties
-        if (properties.requires_session, properties.duplicate_window is None) != (
-            was.requires_session,
-            was.duplicate_window is None,
-        ):
-            raise NotAllowed("Sessions and duplicate detection are fixed when an entity is made.")
-        self.properties = properties
-        self.intake.change_window(properties.duplicate_window)
-        self.store.rules = _rules(properties)
-        self.store.sessions.lock_duration = properties.lock_duration
-
     @property
-    def counts(self) -> MessageCounts:
-        return MessageCounts(
+    def counts(self) -> EntityCounts:
+        return EntityCounts(
             active=len(self.store),
             dead_letter=len(self.dead_letters),
             scheduled=len(self.intake.scheduled),
@@ -101,15 +77,9 @@ class Topic:
         for subscription in self.subscriptions.values():
             subscription.check(content)
 
-    def change(self, properties: TopicProperties) -> None:
-        if (properties.duplicate_window is None) != (self.properties.duplicate_window is None):
-            raise NotAllowed("Duplicate detection is fixed when an entity is made.")
-        self.properties = properties
-        self.intake.change_window(properties.duplicate_window)
-
     @property
-    def counts(self) -> MessageCounts:
-        return MessageCounts(scheduled=len(self.intake.scheduled))
+    def counts(self) -> EntityCounts:
+        return EntityCounts(scheduled=len(self.intake.scheduled))
 
 
 def shortest(*lifetimes: timedelta | None) -> timedelta | None:
@@ -124,12 +94,3 @@ def _end(now: datetime, lifetime: timedelta | None) -> datetime | None:
         return now + lifetime
     except OverflowError:
         return None
-
-
-def _rules(properties: QueueProperties) -> StoreRules:
-    return StoreRules(
-        lock_duration=properties.lock_duration,
-        max_delivery_count=properties.max_delivery_count,
-        requires_session=properties.requires_session,
-        dead_letters_expired=properties.dead_letters_expired,
-    )

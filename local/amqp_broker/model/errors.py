@@ -29,7 +29,10 @@ class InvalidArgument(BrokerError, ValueError):
 
 
 class NotSupported(BrokerError):
-    """Azure does that; this stand-in does not."""
+    """A client may ask for it and Azure has it."""
+
+    def __init__(self, feature: str) -> None:
+        super().__init__(f"This stand-in does not support {feature}.")
 
 
 class LockLost(BrokerError):

@@ -63,9 +63,6 @@ class Intake:
         self._numbers = itertools.count(1)
         self._due: list[Scheduled] = []
 
-    def change_window(self, duplicate_window: timedelta | None) -> None:
-        self._duplicates.length = duplicate_window
-
     def next_number(self) -> int:
         return next(self._numbers)
 

@@ -8,14 +8,13 @@ Sources, all below learn.microsoft.com/azure/service-bus-messaging:
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import uuid4
 
 from local.amqp_broker.model.entities import (
     DEAD_LETTER_SUFFIX,
     TRANSFER_DEAD_LETTER_SUFFIX,
-    MessageCounts,
     Queue,
     Topic,
     shortest,
@@ -24,6 +23,7 @@ from local.amqp_broker.model.errors import EntityExists, EntityNotFound, NotAllo
 from local.amqp_broker.model.message import Content
 from local.amqp_broker.model.properties import QueueProperties, TopicProperties
 from local.amqp_broker.model.store import NewToken, Store
+from local.azure_apis.entities import EntityCounts
 
 HOPS_MAX = 4
 HOPS_EXCEEDED = "MaxTransferHopCountExceeded"
@@ -58,33 +58,6 @@ class Namespace:
         self._add(path, subscription)
         parent.subscriptions[name.lower()] = subscription
 
-    def change(self, path: str, properties: QueueProperties | TopicProperties) -> None:
-        """Give an entity other properties; those that are fixed must be as they were."""
-        match self.entity(path), properties:
-            case Queue() as queue, QueueProperties():
-                queue.change(properties)
-            case Topic() as topic, TopicProperties():
-                topic.change(properties)
-            case _:
-                raise NotAllowed(f"'{path}' is another kind of entity.")
-
-    def delete(self, path: str) -> None:
-        """Take an entity away with all its messages. A topic takes its subscriptions along."""
-        entity = self.entity(path)
-        del self._entities[entity.path.lower()]
-        if isinstance(entity, Topic):
-            for subscription in entity.subscriptions.values():
-                del self._entities[subscription.path.lower()]
-        topic, _, name = entity.path.rpartition("/subscriptions/")
-        parent = self._entities.get(topic.lower())
-        if isinstance(parent, Topic):
-            parent.subscriptions.pop(name.lower(), None)
-
-    @property
-    def entities(self) -> tuple[Entity, ...]:
-        """All of them, in order of creation."""
-        return tuple(self._entities.values())
-
     def entity(self, path: str) -> Entity:
         entity = self._entities.get(path.lower())
         if entity is None:
@@ -99,11 +72,6 @@ class Namespace:
             raise NotAllowed(f"'{path}' is a topic: receive from a subscription of it.")
         return entity.stores[place]
 
-    def check_present(self, store: Store) -> None:
-        """EntityNotFound when the entity was deleted, even if there is a new one of its name."""
-        if self.store(store.path) is not store:
-            raise EntityNotFound(f"The messaging entity '{store.path}' was deleted.")
-
     # Messages
 
     def send(self, path: str, contents: Sequence[Content], now: datetime) -> list[int]:
@@ -114,7 +82,7 @@ class Namespace:
             entity.check(content)
         return [self._enter(entity, content, now) for content in contents]
 
-    def counts(self, path: str, now: datetime) -> MessageCounts:
+    def counts(self, path: str, now: datetime) -> EntityCounts:
         entity = self.entity(path)
         self.advance(now)
         return entity.counts
@@ -128,8 +96,8 @@ class Namespace:
         ]
         due.sort(key=lambda each: each[0].due)  # in order of number and entity where equal
         for scheduled, entity in due:
-            number = entity.intake.next_number()
-            self._arrive(entity, scheduled.content, number, scheduled.number, scheduled.due, hops=0)
+            arrival = _Arrival(scheduled.content, scheduled.number, scheduled.due)
+            self._arrive(entity, arrival, entity.intake.next_number())
         for store in self._stores():
             store.advance(now)
 
@@ -156,55 +124,45 @@ class Namespace:
         offer = entity.intake.offer(content, now)
         if offer.goes_on:
             number = offer.sequence_number
-            self._arrive(entity, content, number, number, now, 0)
+            self._arrive(entity, _Arrival(content, number, now), number)
         return offer.sequence_number
 
-    def _arrive(
-        self,
-        entity: Entity,
-        content: Content,
-        number: int,
-        sent_number: int,
-        now: datetime,
-        hops: int,
-    ) -> None:
-        if isinstance(entity, Queue):
-            self._arrive_in_queue(entity, content, number, sent_number, now, hops)
-            return
-        for subscription in list(entity.subscriptions.values()):
-            own = subscription.intake.next_number()
-            bounded = _bounded(content, entity)
-            self._arrive_in_queue(subscription, bounded, own, sent_number, now, hops)
+    def _arrive(self, entity: Entity, arrival: "_Arrival", number: int) -> None:
+        """`number` is the one that the message has in this entity."""
+        if isinstance(entity, Topic):
+            bounded = replace(arrival, content=_bounded(arrival.content, entity))
+            for each in list(entity.subscriptions.values()):
+                self._arrive(each, bounded, each.intake.next_number())
+        elif entity.properties.forward_to is None:
+            entity.enqueue(arrival.content, number, arrival.sent_number, arrival.time)
+        else:
+            self._forward(entity, entity.properties.forward_to, arrival, number)
 
-    def _arrive_in_queue(
-        self,
-        queue: Queue,
-        content: Content,
-        number: int,
-        sent_number: int,
-        now: datetime,
-        hops: int,
-    ) -> None:
-        if queue.properties.forward_to is None:
-            queue.enqueue(content, number, sent_number, now)
-            return
+    def _forward(self, queue: Queue, path: str, arrival: "_Arrival", number: int) -> None:
+        content, now = arrival.content, arrival.time
         try:
-            self._forward(queue.properties.forward_to, content, sent_number, now, hops + 1)
+            if arrival.hops == HOPS_MAX:
+                raise _TooManyHops(f"The message was forwarded {HOPS_MAX} times already.")
+            entity = self.sendable(path)
+            entity.check(content)
         except (EntityNotFound, NotAllowed, _TooManyHops) as refusal:
-            message = queue.message(content, number, sent_number, now)
+            message = queue.message(content, number, arrival.sent_number, now)
             reason = HOPS_EXCEEDED if isinstance(refusal, _TooManyHops) else TRANSFER_FAILED
             queue.refuse_transfer(message, reason, str(refusal))
-
-    def _forward(
-        self, path: str, content: Content, sent_number: int, now: datetime, hops: int
-    ) -> None:
-        if hops > HOPS_MAX:
-            raise _TooManyHops(f"The message was forwarded {HOPS_MAX} times already.")
-        entity = self.sendable(path)
-        entity.check(content)
+            return
         offer = entity.intake.offer(content, now)
         if offer.goes_on:
-            self._arrive(entity, content, offer.sequence_number, sent_number, now, hops)
+            self._arrive(entity, replace(arrival, hops=arrival.hops + 1), offer.sequence_number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """A message on its way. `sent_number` is the one that it had where it was sent."""
+
+    content: Content
+    sent_number: int
+    time: datetime
+    hops: int = 0
 
 
 class _TooManyHops(Exception):

@@ -19,10 +19,11 @@ HUB_PARTITIONS_MAX = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProperties:
-    """A queue or a subscription. `duplicate_window` None: duplicates are not looked for."""
+    """A queue or a subscription. `duplicate_window` None: duplicates are not looked for.
+    `max_delivery_count` None: deliveries may fail for ever, as in dead-letter queues."""
 
     lock_duration: timedelta = timedelta(minutes=1)
-    max_delivery_count: int = 10
+    max_delivery_count: int | None = 10
     requires_session: bool = False
     duplicate_window: timedelta | None = None
     forward_to: str | None = None
@@ -33,7 +34,7 @@ class QueueProperties:
     def __post_init__(self) -> None:
         if not timedelta(0) < self.lock_duration <= LOCK_DURATION_MAX:
             raise InvalidProperties(f"lock duration {self.lock_duration}: above 0, up to 5 minutes")
-        if self.max_delivery_count < 1:
+        if self.max_delivery_count is not None and self.max_delivery_count < 1:
             raise InvalidProperties(f"max delivery count {self.max_delivery_count}: at least 1")
         if self.requires_session and self.forward_to is not None:
             raise InvalidProperties("an entity with sessions cannot forward")

@@ -9,12 +9,12 @@ Sources, all below learn.microsoft.com/azure/service-bus-messaging:
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from local.amqp_broker.model.errors import LockLost, NotAllowed, SessionLockLost
 from local.amqp_broker.model.message import DeadLetter, Lock, Message
+from local.amqp_broker.model.properties import QueueProperties
 from local.amqp_broker.model.ready import ReadyIndex, lowest
 from local.amqp_broker.model.sessions import SessionLock, Sessions
 
@@ -24,16 +24,6 @@ TTL_EXPIRED = "TTLExpiredException"
 NewToken = Callable[[], UUID]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRules:
-    """None for `max_delivery_count`: deliveries may fail for ever, as in dead-letter queues."""
-
-    lock_duration: timedelta
-    max_delivery_count: int | None = None
-    requires_session: bool = False
-    dead_letters_expired: bool = False
-
-
 class Store:
     """The messages of a queue, a subscription or a dead-letter queue.
 
@@ -41,7 +31,11 @@ class Store:
     """
 
     def __init__(
-        self, path: str, rules: StoreRules, new_token: NewToken, dead_letters: "Store | None" = None
+        self,
+        path: str,
+        rules: QueueProperties,
+        new_token: NewToken,
+        dead_letters: "Store | None" = None,
     ) -> None:
         self.path = path
         self.rules = rules
