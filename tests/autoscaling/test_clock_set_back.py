@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+import pytest
 
 from shared.autoscaling.actions import as_of, reconcile
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
@@ -44,6 +46,13 @@ def test_clocks_that_differ_by_no_more_than_those_of_services_change_nothing() -
     assert as_of(beyond, NOW).histories["backlog"].samples == ()
 
 
+def test_an_order_of_a_clock_that_differs_by_no_more_stays_as_it_was() -> None:
+    ordered = ScalingState(desired=desired(requested_at=ago(WITHIN), sent_at=ago(30)))
+    assert as_of(ordered, NOW) is ordered
+    sent = ScalingState(desired=desired(requested_at=ago(30), sent_at=ago(WITHIN)))
+    assert as_of(sent, NOW) is sent
+
+
 def test_a_cooldown_begins_now_at_the_latest() -> None:
     state = as_of(written_before(desired=confirmed(-TEN_MINUTES)), NOW)
     assert state.desired is not None
@@ -56,6 +65,26 @@ def test_times_of_the_past_stay() -> None:
     assert state.desired is not None
     assert (state.desired.requested_at, state.desired.sent_at) == (NOW, ago(30))
     assert state.desired.changed_at == ago(90)
+
+
+def test_an_order_of_the_future_was_sent_now_at_the_latest() -> None:
+    order = desired(requested_at=ago(90), sent_at=ago(-TEN_MINUTES))
+    state = as_of(written_before(desired=order), NOW)
+    assert state.desired is not None
+    assert (state.desired.requested_at, state.desired.sent_at) == (ago(90), NOW)
+
+
+@pytest.mark.parametrize(
+    ("retry_at", "expected"),
+    [(ago(-TEN_MINUTES - 60), NOW), (ago(30), ago(30)), (None, None)],
+)
+def test_the_hold_after_a_failure_ends_now_at_the_latest(
+    retry_at: datetime | None, expected: datetime | None
+) -> None:
+    failed = desired(status=ActionStatus.FAILED, requested_at=ago(-TEN_MINUTES), retry_at=retry_at)
+    state = as_of(written_before(desired=failed), NOW)
+    assert state.desired is not None
+    assert state.desired.retry_at == expected
 
 
 def test_wishes_of_the_future_hold_nobody_back() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,11 @@ from shared.autoscaling import (
     Guards,
     Limits,
     Missing,
+    Mode,
     Observation,
+    PolicyFunction,
     QueueAge,
+    RateLimit,
     Recommendation,
     Resource,
     Threshold,
@@ -26,7 +30,7 @@ from shared.autoscaling.deciding.decide import Decision, decide, explained
 from shared.autoscaling.measurements import MetricValue, Window
 from shared.autoscaling.state import Override, ScalingState
 from shared.autoscaling.transition import advance
-from tests.builders import NOW, SOURCE, confirmed, metric, resource, state
+from tests.builders import NOW, SOURCE, confirmed, history, metric, resource, state
 
 ROOMY = Limits(1, 20)
 
@@ -176,3 +180,107 @@ def test_explaining_asks_a_bounded_number_of_times() -> None:
     asked.clear()
     explained(found, held, decision)
     assert 0 < len(asked) <= 150
+
+
+def levels_asked(
+    resource_of: Callable[[PolicyFunction], Resource], held: ScalingState
+) -> list[set[float]]:
+    """The levels in the window, each time that a rule is asked what it would have wanted."""
+    asked = list[set[float]]()
+
+    def steady(seen: Observation) -> Recommendation:
+        asked.append({sample.value for sample in seen.window("backlog").samples})
+        return Recommendation(seen.capacity, "always")
+
+    found = resource_of(steady)
+    decision = decide(found, held, NOW)
+    asked.clear()
+    assert explained(found, held, decision).counterfactual == ""
+    return asked
+
+
+@pytest.mark.parametrize(("level", "least"), [(50.0, 50.0), (0.5, 1.0), (0.0, 1.0)])
+def test_upwards_it_looks_at_four_times_the_level_and_at_sixteen_up_to_a_million(
+    level: float, least: float
+) -> None:
+    asked = levels_asked(lambda rule: resource(policy=rule), state([level] * 3))
+    assert [at for at in asked if min(at) > level] == [{least * 4**n} for n in range(1, 11)]
+    assert any(min(at) < level for at in asked) is (level > 0)
+    assert all(min(at) != level for at in asked)
+
+
+def test_a_level_is_that_of_all_samples_that_count_and_of_no_other() -> None:
+    distinct = [float(value) for value in range(101, 111)]
+    held = state(distinct)
+    samples = held.histories["backlog"].samples
+    asked = levels_asked(
+        lambda rule: resource(policy=rule, window_seconds=(NOW - samples[4].time).seconds), held
+    )
+    assert asked
+    assert all(len(at) == 1 for at in asked)
+
+
+def above(**levels: float) -> PolicyFunction:
+    """Out by one where any metric is above its level."""
+
+    def rule(seen: Observation) -> Recommendation:
+        values = {name: seen.window(name).latest for name in levels}
+        out = any(value and value.value > levels[name] for name, value in values.items())
+        return Recommendation(seen.capacity + out, "out above a level")
+
+    return rule
+
+
+@pytest.mark.parametrize(
+    ("level", "turn"), [(100, 101), (0.5, 0.508), (0, 3), (100, 51), (1.9, 0.963)]
+)
+def test_the_level_that_is_named_is_the_right_one_to_about_a_hundredth(
+    level: float, turn: float
+) -> None:
+    text = told(resource(policy=above(backlog=turn)), state([level] * 3)).counterfactual
+    assert float(text.split()[-1]) == pytest.approx(turn, rel=0.011)
+
+
+@pytest.mark.parametrize(
+    ("backlog", "other", "named"),
+    [((1000, 1100), (10, 20), "backlog"), ((0, 3), (10, 30), "other")],
+)
+def test_of_several_metrics_the_one_that_had_the_least_way_to_go_for_its_size_is_named(
+    backlog: tuple[float, float], other: tuple[float, float], named: str
+) -> None:
+    """A level of 0 counts as 1."""
+    found = resource(
+        policy=above(backlog=backlog[1], other=other[1]),
+        metrics={"backlog": SOURCE, "other": SOURCE},
+    )
+    held = state([backlog[0]] * 3).with_history("other", history([other[0]] * 3))
+    assert told(found, held).counterfactual.startswith(f"would have scaled out at {named} > ")
+
+
+def test_only_the_metrics_that_a_rule_reads_are_asked_about_however_many_there_are() -> None:
+    others = dict.fromkeys([f"metric{i}" for i in range(9)], SOURCE)
+    found = resource(policy=Threshold("backlog", 100, 10), metrics={**others, "backlog": SOURCE})
+    held = state([70.0] * 6)
+    for name in others:
+        held = held.with_history(name, history([70.0] * 6))
+    assert " at backlog " in told(found, held).counterfactual
+
+
+def test_every_guard_that_stood_in_the_way_is_named() -> None:
+    found = resource(
+        policy=lambda _: Recommendation(9, "always nine"),
+        limits=ROOMY,
+        guards=Guards(rate_limits=(RateLimit("out", 600, instances=1),)),
+    )
+    resting = state([50.0] * 3, 2, confirmed(120, target=2, changed_out=True))
+    assert told(found, resting).counterfactual == (
+        "would have scaled out without rate_limits, cooldown"
+    )
+
+
+def test_a_dry_run_decides_the_same_so_it_is_not_what_would_have_to_change() -> None:
+    found = resource(
+        policy=lambda seen: Recommendation(seen.capacity + 1, "always more"), mode=Mode.DRY_RUN
+    )
+    decision = told(found, state([50.0] * 3))
+    assert (decision.limited_by, decision.counterfactual) == (("dry_run",), "")

@@ -158,6 +158,13 @@ def test_a_batch_is_filled_to_the_byte(order: Order) -> None:
     assert len(packed(over, BatchLimits(LIMIT), order)) == 2
 
 
+@pytest.mark.parametrize("order", Order)
+def test_what_each_message_takes_besides_its_own_bytes_is_counted(order: Order) -> None:
+    load = of_sizes(400, ROOM - 400 - 2 * 10)
+    assert len(packed(load, BatchLimits(LIMIT, extra_bytes=10), order)) == 1
+    assert len(packed(load, BatchLimits(LIMIT, extra_bytes=11), order)) == 2
+
+
 def test_in_free_order_what_is_left_of_a_batch_takes_the_smallest_that_fit() -> None:
     load = of_sizes(500, 300, 300, 100, 100, ROOM - 500 - 300)
     chunks = packed(load, BatchLimits(LIMIT), Order.FREE)
