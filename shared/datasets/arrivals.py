@@ -18,15 +18,11 @@ from typing import Any
 
 from shared.datasets.errors import UnreadableMessage
 from shared.datasets.periods import EPOCH, TIME_MAX
+from shared.sampling.blob_paths import hour_of
 from shared.values.untrusted import shown
 
 BLOB_CREATED = "Microsoft.Storage.BlobCreated"
 SUBJECT = re.compile(r"/blobServices/default/containers/([a-z0-9$-]{3,63})/blobs/(.+)")
-DATES = (
-    re.compile(r"(?:^|/)y=(\d{4})/m=(\d{2})/d=(\d{2})(?:/h=(\d{2}))?(?=/)"),
-    re.compile(r"(?:^|/)(\d{4})-(\d{2})-(\d{2})(?:/(\d{2}))?(?=/)"),
-)
-"""Where exports of telemetry file by: diagnostic settings, and Application Insights' own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +40,11 @@ class BlobArrived:
 
         Raises UnreadableMessage where that is no time, or one at which there was no telemetry.
         """
-        observed_at = self.time
-        for pattern in DATES:
-            if found := pattern.search(self.path):
-                year, month, day, hour = found.groups("0")
-                observed_at = _named_time(self.path, int(year), int(month), int(day), int(hour))
-                break
+        try:
+            observed_at = hour_of(self.path) or self.time
+        except ValueError as error:
+            path = shown(self.path)
+            raise UnreadableMessage(f"event: the path {path} names no date ({error})") from error
         if not EPOCH <= observed_at <= TIME_MAX:
             raise UnreadableMessage(
                 f"event: {shown(self.path)} is filed under {observed_at:%Y-%m-%d}"
@@ -124,10 +119,3 @@ def _time(text: str) -> datetime:
     except (ValueError, OverflowError):
         pass
     raise UnreadableMessage(f"event: time {shown(text)} is no ISO 8601 time with a zone")
-
-
-def _named_time(path: str, year: int, month: int, day: int, hour: int) -> datetime:
-    try:
-        return datetime(year, month, day, hour, tzinfo=UTC)
-    except ValueError as error:
-        raise UnreadableMessage(f"event: the path {shown(path)} names no date ({error})") from error

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from itertools import pairwise
+
+from shared.sampling import blob_paths
 
 UNDATED = "undated"
 """The blob date of files whose path tells none: they are read by every run."""
@@ -17,10 +18,6 @@ CHUNK_BYTES_MIN = 8 << 20
 FILE_COST_BYTES = 128 << 10
 """What opening a file costs, as bytes that could be read meanwhile."""
 TASKS_PER_CORE = 3
-
-_EXPORT = re.compile(r"y=(\d{4})/m=(\d{1,2})/d=(\d{1,2})(?:/h=(\d{1,2}))?")
-_CLASSIC = re.compile(r"(?:^|/)(\d{4})-(\d\d)-(\d\d)(?:/(\d\d)(?=/|$))?")
-_CAPTURE = re.compile(r"(?:^|/)(\d{4})/(\d\d)/(\d\d)(?:/(\d\d)(?=/|$))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +56,11 @@ class Chunk:
 
 
 def hour_of(path: str) -> datetime | None:
-    """Of …/y=2017/m=05/d=15/h=09/…, …/2017-05-15/09/… and …/2017/05/15/09/…, in UTC."""
-    for pattern in (_EXPORT, _CLASSIC, _CAPTURE):
-        if match := pattern.search(path):
-            year, month, day, hour = match.groups()
-            try:
-                return datetime(int(year), int(month), int(day), int(hour or 0), tzinfo=UTC)
-            except ValueError:
-                continue
-    return None
+    """See ``blob_paths.hour_of``; None also where a path names a date that no calendar has."""
+    try:
+        return blob_paths.hour_of(path)
+    except ValueError:
+        return None
 
 
 def is_export(path: str) -> bool:

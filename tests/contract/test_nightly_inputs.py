@@ -13,7 +13,7 @@ from azure.storage.blob.aio import ContainerClient
 from local.azurite import Azurite
 from shared.adapters.spark.inputs import StoredInputs, parts
 from shared.nightly.errors import InputUnreadable
-from shared.nightly.layout import date_of, may_hold
+from shared.sampling.blob_paths import date_of, may_hold
 
 DAY = date(2026, 2, 28)
 OTHER = date(2026, 2, 27)

@@ -16,7 +16,7 @@ from azure.storage.blob.aio import ContainerClient
 from shared.adapters.azure.credentials import credential_for
 from shared.adapters.azure.transport import ServerTimeTransport
 from shared.nightly.errors import InputUnreadable
-from shared.nightly.layout import date_of, may_hold
+from shared.sampling.blob_paths import date_of, may_hold
 from shared.values.redaction import redacting
 
 ABFSS = re.compile(r"abfss?://([^@/]+)@([^./]+)\.dfs\.([^/]+)/?(.*)")

@@ -1,0 +1,98 @@
+"""Dates in the paths of blobs: one reading of them for events, the nightly run and the job."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from shared.datasets.arrivals import BlobArrived
+from shared.datasets.errors import UnreadableMessage
+from shared.sampling.blob_paths import date_of, hour_of, may_hold
+from spark_jobs.read.files import UNDATED, SourceFile
+
+EVENT_TIME = datetime(2026, 3, 2, 6, tzinfo=UTC)
+
+
+def observed_at(path: str) -> datetime:
+    return BlobArrived("container", path, "id", EVENT_TIME).observed_at
+
+
+@pytest.mark.parametrize(
+    ("path", "hour"),
+    [
+        ("a/y=2026/m=03/d=01/h=05/m=00/PT1H.json", "2026-03-01 05"),
+        ("y=2026/m=3/d=1/h=5/PT1H.json", "2026-03-01 05"),
+        ("a/2026-03-01/05/x.blob", "2026-03-01 05"),
+        ("namespace/hub/0/2026/03/01/05/30/00.json", "2026-03-01 05"),
+        ("a/y=2026/m=03/d=01/PT1H.json", "2026-03-01 00"),
+        ("a/2026-03-01/x.blob", "2026-03-01 00"),
+        ("a/2026-03-01/053/x.blob", "2026-03-01 00"),
+        ("2025-01-01/y=2026/m=03/d=01/h=05/m=00/PT1H.json", "2026-03-01 05"),
+    ],
+)
+def test_all_readers_find_the_same_hour(path: str, hour: str) -> None:
+    expected = datetime.fromisoformat(f"{hour}:00+00:00")
+    assert hour_of(path) == expected
+    assert date_of(path) == expected.date()
+    assert observed_at(path) == expected
+    assert SourceFile(path, 1).hour == expected
+    assert SourceFile(path, 1).blob_date == str(expected.date())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a/day=2026/m=03/d=01/h=05/x.json",
+        "a/xy=2026/m=03/d=01/h=05/x.json",
+        "a/id-2026-03-01/05/x.json",
+        "a/2026-03-01T05/x.json",
+        "a/2026-03-01.json",
+        "a/12026/03/01/x.json",
+        "a/2026-03-01",
+        "a/y=2026/m=03/x.json",
+        "a/4711/99/99/x.json",
+        "a/2026/13/01/x.json",
+        "a/y=\u0662\u0660\u0662\u0666/m=03/d=01/x.json",
+        "events.json",
+    ],
+)
+def test_what_is_no_folder_of_a_date_names_none(path: str) -> None:
+    assert hour_of(path) is None
+    assert date_of(path) is None
+    assert observed_at(path) == EVENT_TIME
+    assert SourceFile(path, 1).blob_date == UNDATED
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "y=2026/m=13/d=01/h=05/x.json",
+        "y=2026/m=02/d=30/h=05/x.json",
+        "y=2026/m=03/d=01/h=24/x.json",
+        "y=2026/m=02/d=30/2026-03-01/x.json",
+        "0000-01-01/00/x.json",
+        "2026-02-30/x.json",
+        "2026/02/30/05/x.json",
+    ],
+)
+def test_a_date_that_no_calendar_has_is_an_error_or_none(path: str) -> None:
+    with pytest.raises(ValueError, match=r"must be in|out of range"):
+        hour_of(path)
+    assert date_of(path) is None
+    with pytest.raises(UnreadableMessage, match="names no date"):
+        observed_at(path)
+    assert SourceFile(path, 1).blob_date == UNDATED
+
+
+def test_folders_that_can_hold_a_date_are_entered_in_every_format() -> None:
+    dates = [date(2026, 3, 1)]
+    assert may_hold("a/y=2026/m=3/", dates)
+    assert may_hold("a/2026/", dates)
+    assert may_hold("a/2026/03/", dates)
+    assert may_hold("a/2026/03/01/", dates)
+    assert may_hold("a/2026-03-01/", dates)
+    assert may_hold("a/xy=2025/", dates)
+    assert not may_hold("a/2026/03/02/", dates)
+    assert not may_hold("a/2026-03-02/", dates)
+    assert not may_hold("a/y=2026/m=2/", dates)
