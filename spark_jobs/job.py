@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 
 from shared.sampling.trend_rows import Trend
-from spark_jobs.engine import BlobDate, Complaint, Engine, Extracted, Quarantine, Totals
+from spark_jobs.engine import Engine
 from spark_jobs.errors import BadInput, JobError
 from spark_jobs.publish import publishing, results
 from spark_jobs.publish.manifest import NOTHING_UNREADABLE, Entry, Manifest, Unreadable, unreadable
 from spark_jobs.publish.stores import Store
+from spark_jobs.read.extracted import BlobDate, Complaint, Extracted
 from spark_jobs.read.files import UNDATED, SourceFile, chosen
+from spark_jobs.read.reading import Quarantine
 from spark_jobs.read.sources import Source
 from spark_jobs.report.trends import Controls, Known, trends_of
 from spark_jobs.shape import Shape
+from spark_jobs.sums.sums import Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +148,10 @@ def _totals(
     old_results: str,
 ) -> Totals:
     """The new figures of what changed; but where a part cannot be read again, the fuller ones."""
-    folders = {
-        day: store.url(f"partials/{run_id}")
-        for day, run_id in new.folders(changed, engine.name).items()
-    }
-    old, computed = results.read(store, old_results), engine.total(folders, changed)
+    entries = new.holding(changed, engine.name)
+    folders = {day: store.url(f"partials/{entry.run_id}") for day, entry in entries.items()}
+    records = sum(entry.found.records for entry in entries.values())
+    old, computed = results.read(store, old_results), engine.total(folders, changed, records)
     stand = results.no_fuller(old, computed, changed & lost.event_dates)
     return results.merged(old, changed - stand, computed)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shared.sampling.unreadable import spans
-from spark_jobs.engine import BlobDate
 from spark_jobs.errors import BadOutput
+from spark_jobs.read.extracted import BlobDate
 from spark_jobs.shape import Shape, shape_of
 
 NO_SHAPE = Shape()
@@ -38,10 +38,10 @@ class Manifest:
     entries: Mapping[str, Entry] = field(default_factory=dict)
     results: str = ""
 
-    def folders(self, event_dates: Collection[str], engine: str) -> dict[str, str]:
-        """Blob date → run, of all partials of the engine that hold some of these event dates."""
+    def holding(self, event_dates: Collection[str], engine: str) -> dict[str, Entry]:
+        """By blob date all partials of the engine that hold some of these event dates."""
         return {
-            day: entry.run_id
+            day: entry
             for day, entry in self.entries.items()
             if entry.engine == engine and not set(entry.found.event_dates).isdisjoint(event_dates)
         }

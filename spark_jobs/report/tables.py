@@ -11,9 +11,8 @@ from zoneinfo import ZoneInfo
 from shared.sampling.profile import WEEKS, Absent, HourCount, UsualWeek, week_profile
 from shared.sampling.profile_rows import profile_row
 from shared.sampling.trend_rows import Trend, trend_row
-from spark_jobs.engine import Totals
 from spark_jobs.errors import BadOutput
-from spark_jobs.read.rows import UNIX_START, hours_until
+from spark_jobs.sums.sums import UNIX_START, Totals, hours_until
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient

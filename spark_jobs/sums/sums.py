@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shared.sampling.estimates import Figures, figures
 from shared.sampling.partials import Lone, Partial
 
+UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, order=True)
 class Series:
     """Whose figures: an event, and its values of the chosen dimensions."""
 
@@ -69,7 +72,7 @@ class Sums:
         return asdict(self)
 
 
-NAMES = tuple(field.name for field in fields(Sums))
+NAMES = tuple(each.name for each in fields(Sums))
 
 
 def sums_of(found: Mapping[str, Any]) -> Sums:
@@ -87,3 +90,16 @@ class HourSums:
 
     def merge(self, other: HourSums) -> HourSums:
         return HourSums(self.hour, self.records + other.records, self.weight_sum + other.weight_sum)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums by event date and series, and by hour; in the order of dates and series."""
+
+    days: Mapping[tuple[str, Series], Sums] = field(default_factory=dict)
+    hours: Mapping[tuple[str, Series], Sequence[HourSums]] = field(default_factory=dict)
+
+
+def hours_until(time: datetime) -> int:
+    """Since 1970 in UTC."""
+    return (time - UNIX_START) // timedelta(hours=1)

@@ -14,7 +14,7 @@ from shared.sampling.model import Quarantined, Record
 from shared.sampling.partials import Item, partial_of
 from shared.sampling.records import read_line
 from spark_jobs.read.files import hour_of
-from spark_jobs.read.rows import LATE_AFTER, sendable
+from spark_jobs.read.lines import LATE_AFTER, sendable
 from spark_jobs.shape import ROLE, Shape
 
 Key = tuple[str, str, str, tuple[str, ...]]

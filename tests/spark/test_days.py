@@ -1,4 +1,4 @@
-"""The reference engine end to end: real Spark on real files."""
+"""The job end to end: real Spark on real files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shared.sampling.trend_rows import Trend, from_json
-from spark_jobs.engine_spark import SparkEngine
+from spark_jobs.engine import SparkEngine
 from spark_jobs.errors import BadInput
 from spark_jobs.job import Done
 from spark_jobs.shape import Shape
