@@ -57,7 +57,7 @@ class PlainJsonEngine:
         rows.write.option("compression", "zstd").parquet(folder)
         written = self._spark.read.schema(rows.schema).parquet(folder)
         groups = [Group(**row.asDict()) for row in counted(written).collect()]
-        set_apart(bad_lines(written), quarantine)
+        set_apart(bad_lines(written, 1), quarantine)
         return extracted(files, groups)
 
     def total(

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,7 @@ def _settings(
     return {**usual, **(local_settings or {}), **given, **where}
 
 
+@cache
 def cores(spark: SparkSession) -> int:
     """How many tasks run at a time: as many as Spark cuts a range into."""
     from pyspark.sql import functions as F

@@ -37,7 +37,7 @@ LATE_AFTER = timedelta(hours=1)
 """A record is late if it is older than this at the beginning of the hour that it is filed under."""
 NEVER = -(1 << 31)
 DATES_MAX = 1 << 24
-LINES_TOGETHER = 16_384
+LINES_TOGETHER = 4_096
 RECORDS_MAX = 1 << 19
 """Of a task at a time, whatever it reads: 22 MB."""
 QUARANTINE_ROWS = 1_000
@@ -47,10 +47,7 @@ STAMP = r"^(19[89]|2\d\d)\d-\d\d-\d\dT\d\d:[0-5]\d:[0-5]\d(\.\d{1,7})?Z$"
 """Since 1980 all zones differ by quarters of hours: the minute tells date and hour."""
 MINUTE = 16
 IGNORED = "ignored"
-TABLES = {**{t: str(kind) for t, kind in KINDS.items()}, **dict.fromkeys(OTHER_TABLES, IGNORED)}
 EVENTS, TRACES = "AppEvents", "AppTraces"
-UNNAMED = {EVENTS: None}
-"""Only an event must have a name."""
 NONE: dict[str, Any] = {}
 
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | float | None
@@ -136,16 +133,16 @@ class _Task:
 
     def add(self, place: Place, text: bytes) -> None:
         number, sound = self._places[place], _is_utf8(text)
+        lines, raws = self._lines, self._raws
         for raw in text.split(b"\n"):
             try:  # the decoder does not look at texts that it skips
-                self._lines.append(decode(raw if sound else raw.decode()))
+                lines.append(decode(raw if sound else raw.decode()))
+                raws.append(raw)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 self._others.append((raw, number))
-            else:
-                self._raws.append(raw)
-                self._numbers.append(number)
-            if len(self._lines) + len(self._others) >= LINES_TOGETHER:
-                self._read()
+        self._numbers += [number] * (len(lines) - len(self._numbers))
+        if len(lines) + len(self._others) >= LINES_TOGETHER:
+            self._read()
 
     def ready(self, all_of_it: bool = False) -> Iterator[pa.RecordBatch]:
         if all_of_it:
@@ -245,7 +242,7 @@ class _Task:
         unit = int(_hashed([operation])[0]) if operation else key
         x = record.measurements.get(self._shape.measurement, np.nan)
         dims = [sendable(_dimension(record, name)) for name in self._shape.dimensions]
-        series = self._series[str(record.kind), sendable(record.name), *dims]
+        series = self._series[None, None, str(record.kind), sendable(record.name), *dims]
         return (
             key, unit, record.weight.value, x if self._shape.measurement else 1.0,
             hours_until(record.time), series, record.weight.trusted, False,
@@ -300,27 +297,33 @@ def _plain_line(part: Any) -> Line | None:
 
 
 def _series_keys(lines: Sequence[Line], shape: Shape) -> Iterator[tuple[Any, ...]]:
-    """Kind, name and dimensions of each."""
-    kinds = [TABLES.get(line.Type) for line in lines]
-    names = [
-        _message(line) if line.Type == TRACES else line.Name or UNNAMED.get(line.Type, "")
-        for line in lines
-    ]
+    """Table, name and dimensions of each."""
+    tables = [line.Type for line in lines]
+    names = [line.Name for line in lines]
+    if TRACES in tables:
+        pairs = zip(lines, names, strict=True)
+        names = [_message(line) if line.Type == TRACES else name for line, name in pairs]
     dims = [
         [line.AppRoleName or "" for line in lines]
         if name == ROLE
         else [(line.Properties or NONE).get(name) or "" for line in lines]
         for name in shape.dimensions
     ]
-    return zip(kinds, names, *dims, strict=True)
+    return zip(tables, names, *dims, strict=True)
 
 
 def _series(key: tuple[Any, ...]) -> Series:
-    """Empty of what is left to the reference."""
-    kind, name = key[:2]
-    if kind == IGNORED:
+    """Of a plain line, whose name may be missing; of a record of the reference there is no table.
+
+    Empty where the line is left to the reference.
+    """
+    table, name, *dims = key
+    if table is None:
+        return tuple(dims)
+    if table in OTHER_TABLES:
         return (IGNORED,)
-    return () if kind is None or name is None else key
+    known = table in KINDS and (name or table != EVENTS)
+    return (str(KINDS[table]), name or "", *dims) if known else ()
 
 
 def _message(line: Line) -> str:

@@ -94,8 +94,8 @@ def extract(
     found.write.option("compression", "zstd").parquet(folder)
     written = spark.read.schema(SCHEMA).parquet(folder)
     groups = [Group(**row.asDict()) for row in counted(written).collect()]
-    if any(group.reason for group in groups):
-        set_apart(bad_lines(written), quarantine)
+    if count := sum(group.count for group in groups if group.reason):
+        set_apart(bad_lines(written, count), quarantine)
     return extracted(files, groups)
 
 
@@ -112,10 +112,11 @@ def counted(rows: DataFrame) -> DataFrame:
     )
 
 
-def bad_lines(rows: DataFrame) -> Iterator[Mapping[str, str]]:
-    """Of rows that were written, a partition at a time."""
+def bad_lines(rows: DataFrame, count: int) -> Iterator[Mapping[str, str]]:
+    """Of rows that were written; where they are many, a partition at a time, each by a job."""
     bad = rows.where("reason is not null").select("blob_date", *QUARANTINE)
-    return (row.asDict() for row in bad.toLocalIterator())
+    found = bad.collect() if count <= FILE_LINES else bad.toLocalIterator()
+    return (row.asDict() for row in found)
 
 
 def set_apart(lines: Iterable[Mapping[str, str]], quarantine: Quarantine) -> None:

@@ -58,14 +58,18 @@ def _work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def sums_of_blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All blocks of some buckets: columns event_date, bucket, series, block → ``SCHEMA``."""
+    """All blocks of some buckets: columns event_date, bucket, series, block → ``SCHEMA``.
+
+    Together in one batch: each costs Spark about a millisecond.
+    """
     found: dict[tuple[str, int], list[tuple[str, bytes]]] = {}
     for batch in batches:
         columns = [column.to_pylist() for column in batch.columns]
         for event_date, bucket, series, block in zip(*columns, strict=True):
             found.setdefault((event_date, bucket), []).append((series, block))
-    for place in sorted(found):
-        yield _sums_of_bucket(*place, found.pop(place))
+    sums = [_sums_of_bucket(*place, found.pop(place)) for place in sorted(found)]
+    if sums:
+        yield from pa.Table.from_batches(sums).combine_chunks().to_batches()
 
 
 def _sums_of_bucket(
