@@ -57,39 +57,40 @@ def open_session(local_settings: Mapping[str, str] | None = None) -> SparkSessio
         raise JobError(
             "PySpark is not installed: pip install -r spark_jobs/requirements.txt"
         ) from error
-    spark = SparkSession.getActiveSession()
-    if spark is None:
-        settings = {"spark.app.name": "event_trends"}
-        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has settings of its own
-            settings |= _settings(remote, submitted(os.environ), local_settings)
-        builder = SparkSession.builder
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        spark = builder.getOrCreate()
+    if spark := SparkSession.getActiveSession():
+        send_code(spark)
+        return spark
+    settings = {"spark.app.name": "event_trends"}
+    if remote.startswith("local"):
+        _work_here()
+    if not remote and "PYSPARK_GATEWAY_PORT" not in os.environ:  # both have settings of their own
+        settings |= _settings(submitted(os.environ), local_settings or {})
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     send_code(spark)
     return spark
 
 
-def _settings(
-    remote: str, given: Mapping[str, str], local_settings: Mapping[str, str] | None
-) -> dict[str, str]:
+def _settings(given: Mapping[str, str], local_settings: Mapping[str, str]) -> dict[str, str]:
     """What is given goes before what this machine would have."""
-    if remote and not remote.startswith("local"):
-        return dict(given)
     master = given.get("spark.master") or "local[*]"
     if not master.startswith("local"):
-        return {**given, "spark.master": master}
-    # tasks run with the interpreter and the packages that this process has
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    java = " ".join([JAVA_OPTIONS, *collector(os.environ)])
-    usual = {
-        **LOCAL_SETTINGS,
-        "spark.driver.extraJavaOptions": java,
+        return dict(given)
+    _work_here()
+    here = {
+        "spark.master": master,
+        "spark.driver.extraJavaOptions": " ".join([JAVA_OPTIONS, *collector(os.environ)]),
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
     }
-    where = {} if remote else {"spark.master": master}
-    return {**usual, **(local_settings or {}), **given, **where}
+    return {**LOCAL_SETTINGS, **here, **local_settings, **given}
+
+
+def _work_here() -> None:
+    """Tasks run with the interpreter and the packages that this process has."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 @cache
@@ -128,6 +129,8 @@ def collector(environment: Mapping[str, str]) -> list[str]:
 
 def send_code(spark: SparkSession) -> None:
     """Tasks import what the driver does, wherever it was started."""
+    from pyspark.errors import PySparkRuntimeError
+
     if not (ROOT / "spark_jobs").is_dir():  # the cluster was given an archive that tasks have, too
         return
     content = io.BytesIO()
@@ -139,7 +142,11 @@ def send_code(spark: SparkSession) -> None:
                 archive.write(file, file.relative_to(ROOT))
     folder = Path(tempfile.mkdtemp(prefix="event_trends_"))
     (folder / "event_trends_code.zip").write_bytes(content.getvalue())
-    spark.addArtifacts(str(folder / "event_trends_code.zip"), pyfile=True)
+    path = str(folder / "event_trends_code.zip")
+    try:
+        spark.addArtifacts(path, pyfile=True)
+    except PySparkRuntimeError:  # Spark 3.5 has it by Spark Connect only
+        spark.sparkContext.addPyFile(path)
 
 
 def _find_java() -> None:
