@@ -13,6 +13,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.sampling.diagnostic_export import KEY_COLUMNS, KINDS, SAMPLE_RATE
+from spark_jobs.engine import Engine
 from spark_jobs.read.blocks import QUARANTINE
 from spark_jobs.read.extracted import Extracted, Group, extracted
 from spark_jobs.read.files import SourceFile
@@ -35,13 +36,13 @@ SERIES = ("event_date", "kind", "name")
 UNIT = (*SERIES, "unit")
 
 
-class PlainJsonEngine:
+class PlainJsonEngine(Engine):
     """Reads by ``spark.read.schema(…).json`` and writes rows; groups and windows add them up."""
 
     name = "plain_json"
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        super().__init__(spark)
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
     def extract(

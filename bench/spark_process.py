@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.plain_json import PlainJsonEngine
 from bench.process_memory import cpu_seconds
-from spark_jobs.engine import Engine, SparkEngine
+from spark_jobs.engine import Engine
 from spark_jobs.job import Done, Request, run
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.sources import LocalFiles
@@ -34,7 +34,7 @@ def main(engine: str, data: Path, output: Path, turns: int = 3) -> None:
     plain = engine == "plain_json"
     spark = open_session(USUAL_JAVA if plain else None)
     spark.range(1).count()
-    made: Engine = PlainJsonEngine(spark) if plain else SparkEngine(spark)
+    made: Engine = PlainJsonEngine(spark) if plain else Engine(spark)
     seconds, cpu, results = [], [], []
     for turn in range(turns):
         started, used = time.perf_counter(), cpu_seconds(os.getpid())

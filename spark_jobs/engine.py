@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from spark_jobs.read import reading
 from spark_jobs.read.blocks import BUCKETS, FORMAT
@@ -24,38 +24,11 @@ TASK_RECORDS = 250_000
 TASKS_MAX = 10_000
 
 
-class Engine(Protocol):
-    """Partials of one format can be put together with those of the same format only."""
-
-    @property
-    def name(self) -> str: ...
-
-    def extract(
-        self,
-        source: Source,
-        files: Sequence[SourceFile],
-        shape: Shape,
-        folder: str,
-        quarantine: Quarantine,
-    ) -> Extracted:
-        """See ``reading.extract``. Raises BadInput."""
-        ...
-
-    def total(
-        self, partials: Mapping[str, str], event_dates: Collection[str], records: int
-    ) -> Totals:
-        """Of these event dates, from the partials of blob dates: blob date → folder.
-
-        Copies are counted once and operations put together across all of them. ``records`` is
-        about how many there are, and tells how many tasks there should be.
-        """
-        ...
-
-
-class SparkEngine:
+class Engine:
     """``mapInArrow`` reads and adds up; Spark moves, stores and counts blocks."""
 
     name = FORMAT
+    """Partials of one format can be put together with those of the same format only."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -68,11 +41,17 @@ class SparkEngine:
         folder: str,
         quarantine: Quarantine,
     ) -> Extracted:
+        """See ``reading.extract``. Raises BadInput."""
         return reading.extract(self._spark, source, files, shape, folder, quarantine)
 
     def total(
         self, partials: Mapping[str, str], event_dates: Collection[str], records: int
     ) -> Totals:
+        """Of these event dates, from the partials of blob dates: blob date → folder.
+
+        Copies are counted once and operations put together across all of them. ``records`` is
+        about how many there are, and tells how many tasks there should be.
+        """
         if not partials or not event_dates:
             return Totals()
         most = min(BUCKETS * len(event_dates), TASKS_MAX)

@@ -16,7 +16,7 @@ from shared.sampling import unreadable
 from shared.sampling.profile import Absent
 from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
-from spark_jobs.engine import SparkEngine
+from spark_jobs.engine import Engine
 from spark_jobs.errors import BadInput, JobError
 from spark_jobs.options import Options, parse
 from spark_jobs.publish.publishing import new_run_id
@@ -67,7 +67,7 @@ def _run(options: Options, now: datetime) -> job.Done:
             store.write(f"{folder}/pictures/{name}", content)
 
     report = draw if options.pictures else None
-    done = job.run(source, store, SparkEngine(open_session()), request, report)
+    done = job.run(source, store, Engine(open_session()), request, report)
     if tables is not None:
         _write_tables(options, tables, done)
     return done

@@ -142,11 +142,11 @@ def send_code(spark: SparkSession) -> None:
                 archive.write(file, file.relative_to(ROOT))
     folder = Path(tempfile.mkdtemp(prefix="event_trends_"))
     (folder / "event_trends_code.zip").write_bytes(content.getvalue())
-    path = str(folder / "event_trends_code.zip")
+    code = str(folder / "event_trends_code.zip")
     try:
-        spark.addArtifacts(path, pyfile=True)
+        spark.addArtifacts(code, pyfile=True)
     except PySparkRuntimeError:  # Spark 3.5 has it by Spark Connect only
-        spark.sparkContext.addPyFile(path)
+        spark.sparkContext.addPyFile(code)
 
 
 def _find_java() -> None:

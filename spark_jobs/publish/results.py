@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from operator import itemgetter
 from typing import Any
 
@@ -61,7 +62,7 @@ def write(
     report: Mapping[str, Any],
 ) -> None:
     days: Iterable[tuple[tuple[str, Series], Sums]] = totals.days.items()
-    sums = [{**_names(key), **found.as_json()} for key, found in days]
+    sums = [{**_names(key), **asdict(found)} for key, found in days]
     hours = [
         {**_names(key), "hours": [[h.hour, h.records, h.weight_sum] for h in found]}
         for key, found in totals.hours.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from spark_jobs.errors import JobError
 from spark_jobs.read.files import SourceFile
@@ -33,15 +32,6 @@ class BlobDate:
     """With duplicates."""
     quarantined: int = 0
     event_dates: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "files": self.files,
-            "size_bytes": self.size_bytes,
-            "records": self.records,
-            "quarantined": self.quarantined,
-            "event_dates": list(self.event_dates),
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -67,9 +67,6 @@ class Sums:
     def merge(self, other: Sums) -> Sums:
         added = {name: getattr(self, name) + getattr(other, name) for name in NAMES}
         return Sums(**{**added, "weight_max": max(self.weight_max, other.weight_max)})
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 NAMES = tuple(each.name for each in fields(Sums))

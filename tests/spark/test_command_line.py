@@ -17,7 +17,7 @@ from shared.autoscaling.declaring import Service
 from shared.autoscaling.measurements import WeekProfile
 from shared.sampling.trend_rows import trend_of
 from spark_jobs import event_trends
-from spark_jobs.engine import SparkEngine
+from spark_jobs.engine import Engine
 from spark_jobs.errors import BadInput
 from spark_jobs.job import Request, run
 from spark_jobs.options import parse
@@ -264,7 +264,7 @@ def test_files_and_folders_that_spark_itself_reaches(spark: SparkSession, tmp_pa
     source = ClusterFiles(spark, (tmp_path / "in").as_uri())
     assert [FOLDER.split("/")[0] in file.path for file in source.files()] == [True, True]
     store = HadoopStore(spark, (tmp_path / "out").as_uri())
-    done = run(source, store, SparkEngine(spark), Request(Shape("Amount"), "run", TODAY))
+    done = run(source, store, Engine(spark), Request(Shape("Amount"), "run", TODAY))
     figures = [(t.date, t.records, t.duplicates_removed, t.quarantined) for t in done.trends]
     assert figures == [("2017-05-15", 1, 2, 1), ("2017-05-16", 1, 0, 0)]
     assert not store.create("manifests/000000001.json", b"{}")

@@ -10,7 +10,7 @@ import pytest
 from pyspark import TaskContext
 
 from shared.sampling.estimates import Figures
-from spark_jobs.engine import SparkEngine
+from spark_jobs.engine import Engine
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read import files, lines, reading
 from spark_jobs.read.extracted import Extracted
@@ -32,8 +32,8 @@ SHAPES = [
 
 
 @pytest.fixture
-def engine(spark: SparkSession) -> SparkEngine:
-    return SparkEngine(spark)
+def engine(spark: SparkSession) -> Engine:
+    return Engine(spark)
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_engine_gives_what_the_pure_core_gives(
-    engine: SparkEngine, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "FILE_LINES", (10_000, 7)[seed])
     shape = SHAPES[seed % len(SHAPES)]
@@ -67,7 +67,7 @@ def test_the_engine_gives_what_the_pure_core_gives(
 
 
 def test_what_a_task_reads_before_it_fails_and_is_tried_again_is_counted_once(
-    engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile_files(tmp_path / "in", 1)
     source, store = LocalFiles(str(tmp_path / "in")), LocalStore(tmp_path / "out")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shared.sampling.trend_rows import Trend
+from spark_jobs.engine import Engine
 from spark_jobs.errors import BadInput, BadOutput
 from spark_jobs.job import Done, Request, run
 from spark_jobs.publish import publishing
@@ -42,7 +43,7 @@ class Files:
 
 
 @dataclass
-class Counting:
+class Counting(Engine):
     """An engine that counts bytes; partials are real files, so that deleted ones are missed."""
 
     name: str = "counting"

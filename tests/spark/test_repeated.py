@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import TaskContext
 
-from spark_jobs.engine import SparkEngine
+from spark_jobs.engine import Engine
 from spark_jobs.read import files, lines, reading
 from spark_jobs.read.sources import LocalFiles
 from spark_jobs.shape import Shape
@@ -64,7 +64,7 @@ def published(output: Path, run_id: str = "run") -> Published:
 
 @pytest.fixture
 def wanted(data: Path, spark: SparkSession, tmp_path: Path) -> Published:
-    compute(SparkEngine(spark), data, tmp_path / "once", shape=SHAPE)
+    compute(Engine(spark), data, tmp_path / "once", shape=SHAPE)
     found = published(tmp_path / "once")
     assert len(found["sums.jsonl"].splitlines()) > 20
     return found
@@ -74,7 +74,7 @@ def test_a_rerun_gives_the_same_bytes(
     wanted: Published, data: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
     for run_id in ("first", "second"):
-        compute(SparkEngine(spark), data, tmp_path / "out", run_id, SHAPE)
+        compute(Engine(spark), data, tmp_path / "out", run_id, SHAPE)
         assert published(tmp_path / "out", run_id) == wanted
 
 
@@ -89,7 +89,7 @@ def test_other_partition_counts_give_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(files, "CHUNK_BYTES_MIN", chunk_bytes)
     monkeypatch.setattr("spark_jobs.engine.TASK_RECORDS", chunk_bytes // 300)
-    compute(SparkEngine(spark), data, tmp_path / "out", shape=SHAPE)
+    compute(Engine(spark), data, tmp_path / "out", shape=SHAPE)
     assert published(tmp_path / "out") == wanted
 
 
@@ -102,14 +102,14 @@ def test_another_order_of_files_gives_the_same_bytes(
 ) -> None:
     listed = LocalFiles.files
     monkeypatch.setattr(LocalFiles, "files", lambda self: listed(self)[::-1])
-    compute(SparkEngine(spark), data, tmp_path / "out", shape=SHAPE)
+    compute(Engine(spark), data, tmp_path / "out", shape=SHAPE)
     assert published(tmp_path / "out") == wanted
 
 
 def test_a_late_and_an_appended_blob_give_the_bytes_of_all_at_once(
     wanted: Published, data: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
-    engine, output = SparkEngine(spark), tmp_path / "out"
+    engine, output = Engine(spark), tmp_path / "out"
     (late,) = [p for p in data.rglob("PT1H.json") if f"d={LATE_DAY[-2:]}/h=03" in str(p)]
     content = late.read_bytes()
     late.unlink()
@@ -151,7 +151,7 @@ def test_three_killed_executors_give_the_same_bytes(
     killed.mkdir()
     monkeypatch.setattr(reading, "batches_of", dying_at_first(lines.batches_of, killed, 3))
     monkeypatch.setattr(totals, "_work", dying_at_first(totals._work, killed, 1))
-    compute(SparkEngine(spark), data, tmp_path / "out", shape=SHAPE)
+    compute(Engine(spark), data, tmp_path / "out", shape=SHAPE)
     assert len(list(killed.iterdir())) >= 3
     assert published(tmp_path / "out") == wanted
 
@@ -178,10 +178,10 @@ def test_spark_connect_gives_the_same_bytes(wanted: Published, data: Path, tmp_p
     program = (
         "import sys, warnings; warnings.simplefilter('ignore');"
         "from pathlib import Path;"
-        "from spark_jobs.engine import SparkEngine; from spark_jobs.session import open_session;"
+        "from spark_jobs.engine import Engine; from spark_jobs.session import open_session;"
         "from tests.spark.telemetry import compute; from tests.spark.test_repeated import SHAPE;"
         "spark = open_session(); assert 'connect' in type(spark).__module__;"
-        "compute(SparkEngine(spark), Path(sys.argv[1]), Path(sys.argv[2]), shape=SHAPE);"
+        "compute(Engine(spark), Path(sys.argv[1]), Path(sys.argv[2]), shape=SHAPE);"
         "spark.stop()"
     )
     environment = {**os.environ, "SPARK_REMOTE": "local[2]"}

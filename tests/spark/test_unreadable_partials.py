@@ -18,7 +18,7 @@ import pytest
 from shared.sampling.trend_rows import Trend
 from shared.sampling.unreadable import PREFIX
 from spark_jobs import event_trends
-from spark_jobs.engine import Engine, SparkEngine
+from spark_jobs.engine import Engine
 from spark_jobs.job import Done, Request, run
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.extracted import Extracted
@@ -33,7 +33,7 @@ DAYS = ("2017-05-10", "2017-05-11", "2017-05-12", "2017-05-13")
 GONE, LEFT = DAYS[:2], DAYS[2:]
 
 
-class OldFormat(SparkEngine):
+class OldFormat(Engine):
     """The job as an older version was, with partials that are of no use to this one."""
 
     name = "blocks-0"
@@ -62,7 +62,7 @@ def delete(data: Path, days: tuple[str, ...]) -> None:
 def test_dates_that_cannot_be_read_again_keep_their_totals_and_all_others_are_computed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    old, new = OldFormat, SparkEngine
+    old, new = OldFormat, Engine
     data, output = tmp_path / "in", tmp_path / "out"
     export(data)
     first = compute(old(spark), data, output, "first")
