@@ -7,7 +7,7 @@ copies of a record, are in one bucket of their event date, whichever file they c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ FORMAT = "blocks-1"
 """Another one where partials of before cannot be read, or keys are made in another way."""
 BUCKETS = 64
 """As sums of a date are added up bucket by bucket, their last digits depend on this number."""
+BATCH_BYTES = 2 << 20
 RECORD = np.dtype(
     [
         ("key", "<u8"),  # equal for copies
@@ -65,11 +66,30 @@ class Numbered(dict[Key, int], Generic[Key, Value]):
         self[key] = number = len(self.made) - 1
         return number
 
+    def looked_up(self, numbers: Any, of: Callable[[Value], Any]) -> Any:
+        """An array of what ``of`` says of each number; it is asked once for each that there is."""
+        used, places = np.unique(numbers, return_inverse=True)
+        return np.array([of(self.made[number]) for number in used])[places]
+
 
 def batch(rows: list[Row]) -> pa.RecordBatch:
     """In the columns of ``SCHEMA``."""
     columns = [pa.array([row.get(name) for row in rows], kind) for name, kind in TYPES.items()]
     return pa.RecordBatch.from_arrays(columns, names=list(TYPES))
+
+
+def batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+    """Small blocks together, large ones alone."""
+    some: list[Row] = []
+    size_bytes = 0
+    for row in rows:
+        some.append(row)
+        size_bytes += len(row["block"])
+        if size_bytes >= BATCH_BYTES:
+            yield batch(some)
+            some, size_bytes = [], 0
+    if some:
+        yield batch(some)
 
 
 def packed(records: Any, series: list[Series]) -> Row:

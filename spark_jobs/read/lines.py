@@ -28,7 +28,7 @@ from shared.sampling.fields import rate_percent
 from shared.sampling.model import Quarantined, Record
 from shared.sampling.records import parts_of, read_line
 from shared.sampling.weights import weigh
-from spark_jobs.read.blocks import BUCKETS, RECORD, Numbered, Row, Series, batch, packed
+from spark_jobs.read.blocks import BUCKETS, RECORD, Numbered, Row, Series, batch, batches, packed
 from spark_jobs.read.files import SourceFile
 from spark_jobs.shape import ROLE, Shape
 from spark_jobs.sums.sums import hours_until
@@ -41,17 +41,17 @@ LINES_TOGETHER = 4_096
 RECORDS_MAX = 1 << 19
 """Of a task at a time, whatever it reads: 22 MB."""
 QUARANTINE_ROWS = 1_000
-BATCH_BYTES = 2 << 20
 DURATION = "DurationMs"
 STAMP = r"^(19[89]|2\d\d)\d-\d\d-\d\dT\d\d:[0-5]\d:[0-5]\d(\.\d{1,7})?Z$"
 """Since 1980 all zones differ by quarters of hours: the minute tells date and hour."""
 MINUTE = 16
-IGNORED = "ignored"
+IGNORED: Series = ("ignored",)
 EVENTS, TRACES = "AppEvents", "AppTraces"
 NONE: dict[str, Any] = {}
 
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | float | None
 Text = str | None
+WeightKey = tuple[int | None, Text, Text]
 
 
 class Line(msgspec.Struct, gc=False, omit_defaults=True):
@@ -117,19 +117,23 @@ class _Task:
         self._shape = shape
         self._zone = ZoneInfo(shape.time_zone)
         self._places: Numbered[Place, Place] = Numbered(lambda place: place)
+        self._lines: list[Line] = []
+        self._raws: list[bytes] = []
+        self._numbers: list[int] = []
+        self._others: list[tuple[bytes, int]] = []
+        self._bad: list[Row] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """What numbers stand for, and the records that have them, until these are handed on."""
         self._weights = Numbered(_weight)
         self._series = Numbered(_series)
         self._dates: Numbered[str, str] = Numbered(str)
         self._blob_dates: Numbered[str, str] = Numbered(str)
         self._minutes: dict[str, tuple[int, int]] = {}
-        self._lines: list[Line] = []
-        self._raws: list[bytes] = []
-        self._numbers: list[int] = []
-        self._others: list[tuple[bytes, int]] = []
         self._records: list[Any] = []
         self._groups: list[Any] = []
         self._count = 0
-        self._bad: list[Row] = []
 
     def add(self, place: Place, text: bytes) -> None:
         number, sound = self._places[place], _is_utf8(text)
@@ -151,8 +155,8 @@ class _Task:
             yield batch(self._bad)
             self._bad = []
         if self._count >= (1 if all_of_it else RECORDS_MAX):
-            yield from _batches(self._blocks())
-            self._records, self._groups, self._count = [], [], 0
+            yield from batches(self._blocks())
+            self._begin()
 
     def _read(self) -> None:
         lines, raws, numbers = self._lines, self._raws, self._numbers
@@ -186,20 +190,18 @@ class _Task:
             return []
         dates, hours = self._times(lines)
         series = np.array([self._series[key] for key in _series_keys(lines, self._shape)])
-        named = np.array([len(found) > 1 for found in self._series.made])[series]
-        ignored = np.array([found == (IGNORED,) for found in self._series.made])[series]
-        weights = np.array([self._weights[key] for key in map(_weight_key, lines)])
-        good = named & (dates >= 0)
+        sizes = self._series.looked_up(series, len)
+        weights = np.array([self._weights[key] for key in _weight_keys(lines)])
+        good = (sizes > 1) & (dates >= 0)
         records = np.empty(len(lines), RECORD)
         records["hour"], records["series"] = hours, series
-        records["k"], records["trusted"] = np.array(self._weights.made).T[:, weights]
+        records["k"], records["trusted"] = self._weights.looked_up(weights, tuple).T
         records["x"] = _values(lines, self._shape.measurement)
         records["key"] = _keys(lines)
         operations = _hashed([line.OperationId or "" for line in lines])
-        alone = np.array([not line.OperationId for line in lines])
-        records["unit"] = np.where(alone, records["key"], operations)
+        records["unit"] = np.where(operations == NO_OPERATION, records["key"], operations)
         self._add(records[good], dates[good], np.array(places)[good])
-        return list(np.flatnonzero(~(good | ignored)))
+        return list(np.flatnonzero(~good & (sizes != len(IGNORED))))
 
     def _times(self, lines: Sequence[Line]) -> tuple[Any, Any]:
         """Number of the date and hour since 1970 of each; a negative date where it is no time."""
@@ -223,7 +225,11 @@ class _Task:
         return self._minutes[minute]
 
     def _date(self, time: datetime) -> int:
-        return self._dates[time.astimezone(self._zone).date().isoformat()]
+        try:
+            local = time.astimezone(self._zone)
+        except OverflowError:  # in the first year or the last there may be no such time
+            local = time
+        return self._dates[local.date().isoformat()]
 
     def _keep_records(self, found: Sequence[tuple[Record, int]]) -> None:
         """Of the reference, which the decoder cannot have taken."""
@@ -321,7 +327,7 @@ def _series(key: tuple[Any, ...]) -> Series:
     if table is None:
         return tuple(dims)
     if table in OTHER_TABLES:
-        return (IGNORED,)
+        return IGNORED
     known = table in KINDS and (name or table != EVENTS)
     return (str(KINDS[table]), name or "", *dims) if known else ()
 
@@ -332,11 +338,14 @@ def _message(line: Line) -> str:
     return next(filter(None, found), "") or line.Message or ""
 
 
-def _weight_key(line: Line) -> tuple[int | None, str | None, str | None]:
-    return line.ItemCount, (line.Properties or NONE).get(SAMPLE_RATE), line.SDKVersion
+def _weight_keys(lines: Sequence[Line]) -> list[WeightKey]:
+    return [
+        (line.ItemCount, (line.Properties or NONE).get(SAMPLE_RATE), line.SDKVersion)
+        for line in lines
+    ]
 
 
-def _weight(key: tuple[int | None, str | None, str | None]) -> tuple[float, bool]:
+def _weight(key: WeightKey) -> tuple[float, bool]:
     items, rate, sdk_version = key
     rate_found = rate_percent({SAMPLE_RATE: rate}, SAMPLE_RATE)
     weight = weigh(None if items is None else float(items), rate_found, sdk_version or "")
@@ -382,15 +391,4 @@ def _bad_row(found: Quarantined, place: Place) -> Row:
     }
 
 
-def _batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """Small blocks together, large ones alone."""
-    some: list[Row] = []
-    size_bytes = 0
-    for row in rows:
-        some.append(row)
-        size_bytes += len(row["block"])
-        if size_bytes >= BATCH_BYTES:
-            yield batch(some)
-            some, size_bytes = [], 0
-    if some:
-        yield batch(some)
+NO_OPERATION = _hashed([""])[0]

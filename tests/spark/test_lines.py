@@ -178,3 +178,11 @@ def test_hashes_are_the_same_in_every_version() -> None:
     """Partials of different runs are put together by them."""
     found = lines._hashed(["a1", b"a1", "é"]).tolist()
     assert found == [5117438720084766524, 5117438720084766524, 16908809132758853863]
+
+
+def test_the_first_and_the_last_time_that_there_are_have_a_date_in_every_zone() -> None:
+    times = ["0001-01-01T00:00:00.0Z", "9999-12-31T23:59:59.0Z"]
+    some = [json.dumps({**GOOD, "time": time}) for time in times]
+    for zone in ("America/New_York", "Australia/Adelaide"):
+        dates = [found[0] for found in records(read(some, Shape(time_zone=zone)))]
+        assert [date[:4] for date in dates] == ["0001", "9999"]
