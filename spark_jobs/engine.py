@@ -1,74 +1,37 @@
-"""What an engine does: files to partials of their dates, and partials to sums of event dates."""
+"""Files → partials of their dates, and partials → sums of event dates, by Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from spark_jobs.read import reading
+from spark_jobs.read.blocks import BUCKETS, FORMAT
+from spark_jobs.read.extracted import Extracted
 from spark_jobs.read.files import SourceFile
+from spark_jobs.read.reading import Quarantine
 from spark_jobs.read.sources import Source
+from spark_jobs.session import cores
 from spark_jobs.shape import Shape
-from spark_jobs.sums.sums import HourSums, Series, Sums
+from spark_jobs.sums.sums import Totals
+from spark_jobs.sums.totals import sums_by_bucket, totals_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASK_RECORDS = 250_000
+"""A task adds up no less than a bucket of a date."""
+TASKS_MAX = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Complaint:
-    """How often lines were quarantined for one reason, and where for instance."""
+class Engine:
+    """``mapInArrow`` reads and adds up; Spark moves, stores and counts blocks."""
 
-    reason: str
-    field: str
-    count: int
-    file: str
-    detail: str
+    name = FORMAT
+    """Partials of one format can be put together with those of the same format only."""
 
-
-@dataclass(frozen=True, slots=True)
-class BlobDate:
-    """What a run read of one blob date."""
-
-    files: int = 0
-    size_bytes: int = 0
-    records: int = 0
-    """With duplicates."""
-    quarantined: int = 0
-    event_dates: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "files": self.files,
-            "size_bytes": self.size_bytes,
-            "records": self.records,
-            "quarantined": self.quarantined,
-            "event_dates": list(self.event_dates),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Extracted:
-    """By blob date; complaints about all of them."""
-
-    blob_dates: Mapping[str, BlobDate]
-    complaints: Sequence[Complaint] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Sums by event date and series, and by hour."""
-
-    days: Mapping[tuple[str, Series], Sums] = field(default_factory=dict)
-    hours: Mapping[tuple[str, Series], Sequence[HourSums]] = field(default_factory=dict)
-
-
-Quarantine = Callable[[str, bytes], None]
-"""Writes a file of the quarantine, by its name there."""
-
-
-class Engine(Protocol):
-    """Partials of one engine can be read by the same engine only."""
-
-    @property
-    def name(self) -> str: ...
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
 
     def extract(
         self,
@@ -78,16 +41,20 @@ class Engine(Protocol):
         folder: str,
         quarantine: Quarantine,
     ) -> Extracted:
-        """Write the partials of these files' blob dates below ``folder``.
+        """See ``reading.extract``. Raises BadInput."""
+        return reading.extract(self._spark, source, files, shape, folder, quarantine)
 
-        What could not be read goes to ``quarantine``, as JSON lines by blob date with file and
-        reason. Raises BadInput.
-        """
-        ...
-
-    def total(self, partials: Mapping[str, str], event_dates: Collection[str]) -> Totals:
+    def total(
+        self, partials: Mapping[str, str], event_dates: Collection[str], records: int
+    ) -> Totals:
         """Of these event dates, from the partials of blob dates: blob date → folder.
 
-        Copies are counted once and operations put together across all of them.
+        Copies are counted once and operations put together across all of them. ``records`` is
+        about how many there are, and tells how many tasks there should be.
         """
-        ...
+        if not partials or not event_dates:
+            return Totals()
+        most = min(BUCKETS * len(event_dates), TASKS_MAX)
+        tasks = max(cores(self._spark), min(-(-records // TASK_RECORDS), most))
+        blocks = reading.partials_of(self._spark, partials, event_dates)
+        return totals_of(row.asDict() for row in sums_by_bucket(blocks, tasks).collect())

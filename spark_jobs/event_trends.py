@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +17,8 @@ from shared.sampling.profile import NoProfile
 from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
 from spark_jobs.engine import Engine
-from spark_jobs.engine_duckdb import DuckDbEngine
-from spark_jobs.engine_spark import SparkEngine
 from spark_jobs.errors import BadInput, JobError
 from spark_jobs.options import Options, parse
-from spark_jobs.progress import progress
 from spark_jobs.publish.publishing import new_run_id
 from spark_jobs.publish.stores import store_of
 from spark_jobs.read.sources import Source, source_of
@@ -34,7 +29,6 @@ from spark_jobs.session import open_session
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient
-    from pyspark.sql import SparkSession
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 
@@ -52,13 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Options, now: datetime) -> job.Done:
-    engine = _engine(options)
-    session = partial(open_session, light=engine is DuckDbEngine)
-    controls = read_controls(options.control, session) if options.control else {}
+    controls = read_controls(options.control, open_session) if options.control else {}
     tables = open_tables(options.tables, os.environ) if options.tables else None
-    source = source_of(options.input, session, os.environ.get(CONNECTION_STRING, ""))
+    source = source_of(options.input, open_session, os.environ.get(CONNECTION_STRING, ""))
     _look_at(source, options.input)
-    store = store_of(options.output, session)
+    store = store_of(options.output, open_session)
     request = job.Request(
         shape=options.shape,
         run_id=new_run_id(now),
@@ -74,10 +66,8 @@ def _run(options: Options, now: datetime) -> job.Done:
         for name, content in pictures(shown).items():
             store.write(f"{folder}/pictures/{name}", content)
 
-    spark = session()
-    with progress(spark, _range(options)):
-        report = draw if options.pictures else None
-        done = job.run(source, store, engine(spark), request, report)
+    report = draw if options.pictures else None
+    done = job.run(source, store, Engine(open_session()), request, report)
     if tables is not None:
         _write_tables(options, tables, done)
     return done
@@ -89,13 +79,6 @@ def _look_at(source: Source, name: str) -> None:
         source.files()
     except OSError as error:
         raise BadInput(f"--input {name}: {error.strerror or error}") from error
-
-
-def _range(options: Options) -> str:
-    if options.since == options.until and options.since:
-        return str(options.since)
-    first, last = options.since or "the first date", options.until or "the last"
-    return f"{first} to {last}"
 
 
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:
@@ -113,12 +96,6 @@ def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) 
 
 def _is_chosen(options: Options, trend: Trend) -> bool:
     return not options.events or trend.event in options.events
-
-
-def _engine(options: Options) -> Callable[[SparkSession], Engine]:
-    if options.engine == "spark" or (options.engine == "auto" and not find_spec("duckdb")):
-        return SparkEngine
-    return DuckDbEngine
 
 
 def _tell(options: Options, done: job.Done) -> None:

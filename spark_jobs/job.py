@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
 from shared.sampling.trend_rows import Trend
-from spark_jobs.engine import BlobDate, Complaint, Engine, Extracted, Quarantine, Totals
+from spark_jobs.engine import Engine
 from spark_jobs.errors import BadInput, JobError
 from spark_jobs.publish import publishing, results
 from spark_jobs.publish.manifest import NOTHING_UNREADABLE, Entry, Manifest, Unreadable, unreadable
 from spark_jobs.publish.stores import Store
+from spark_jobs.read.extracted import BlobDate, Complaint, Extracted
 from spark_jobs.read.files import UNDATED, SourceFile, chosen
 from spark_jobs.read.sources import Source
 from spark_jobs.report.trends import Controls, Known, trends_of
 from spark_jobs.shape import Shape
+from spark_jobs.sums.sums import Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,152 +61,133 @@ def run(
 ) -> Done:
     """Raises BadInput or BadOutput, and then nothing has changed."""
     base = publishing.of_shape(store, request.shape)
-    every = source.files()
-    files = _files(source.name, every, base, engine, request)
-    partials, quarantine = f"partials/{request.run_id}", f"quarantine/{request.run_id}"
-
-    def set_apart(name: str, content: bytes) -> None:
-        store.write(f"{quarantine}/{name}", content)
-
+    this = _Run(source, store, engine, request, base, source.files(), report)
     try:
-        found = _extract(engine, source, files, request.shape, store.url(partials), set_apart)
-        if not any(blob_date.records for blob_date in found.blob_dates.values()):
-            raise BadInput(nothing_read(source, files, found))
-        left = _bytes_by_date(every)
-        done = _publish(store, engine, request, base, found, source.name, left, report)
+        return this.publish(this.extract())
     except BaseException:
-        store.delete(partials)
-        store.delete(quarantine)
+        store.delete(f"partials/{request.run_id}")
+        store.delete(f"quarantine/{request.run_id}")
         raise
-    return done
 
 
-def _extract(
-    engine: Engine,
-    source: Source,
-    files: Sequence[SourceFile],
-    shape: Shape,
-    partials: str,
-    quarantine: Quarantine,
-) -> Extracted:
-    """What a task says of its input comes back within whatever Spark says of the task."""
-    try:
-        return engine.extract(source, files, shape, partials, quarantine)
-    except JobError:
-        raise
-    except Exception as error:
-        said = re.search(r"spark_jobs\.errors\.BadInput: (.*)", str(error))
-        if said is None:
+@dataclass(frozen=True, slots=True)
+class _Run:
+    source: Source
+    store: Store
+    engine: Engine
+    request: Request
+    base: Manifest
+    every: Sequence[SourceFile]
+    """All files that there are, whatever their dates."""
+    report: Report | None
+
+    def extract(self) -> Extracted:
+        """What a task says of its input comes back within whatever Spark says of the task."""
+        files, run_id = self._files(), self.request.run_id
+
+        def set_apart(name: str, content: bytes) -> None:
+            self.store.write(f"quarantine/{run_id}/{name}", content)
+
+        folder = self.store.url(f"partials/{run_id}")
+        try:
+            found = self.engine.extract(self.source, files, self.request.shape, folder, set_apart)
+        except JobError:
             raise
-        raise BadInput(said[1]) from error
+        except Exception as error:
+            said = re.search(r"spark_jobs\.errors\.BadInput: (.*)", str(error))
+            if said is None:
+                raise
+            raise BadInput(said[1]) from error
+        if not any(blob_date.records for blob_date in found.blob_dates.values()):
+            raise BadInput(nothing_read(self.source, files, found))
+        return found
 
+    def _files(self) -> list[SourceFile]:
+        """What to read. Partials of another format cannot be put together with this one's: once,
+        all their dates are read again, if nothing of their files was deleted meanwhile."""
+        name, request = self.source.name, self.request
+        if not self.every:
+            raise BadInput(f"--input {name}: holds no file such as PT1H.json, *.jsonl or *.gz")
+        files = chosen(self.every, request.since, request.until)
+        if not files:
+            dates = sorted(file.blob_date for file in self.every)
+            raise BadInput(
+                f"--input {name}: no files of {request.since or 'any date'} to"
+                f" {request.until or 'any date'}; there are files of {dates[0]} to {dates[-1]}"
+            )
+        left_bytes = self._bytes_by_date()
+        foreign = {
+            day
+            for day, entry in self.base.entries.items()
+            if entry.engine != self.engine.name and left_bytes[day] >= entry.found.size_bytes
+        }
+        more = set(self.every).difference(files)
+        return files + [f for f in self.every if f in more and f.blob_date in foreign]
 
-def _publish(
-    store: Store,
-    engine: Engine,
-    request: Request,
-    base: Manifest,
-    found: Extracted,
-    found_in: str,
-    left_bytes: Mapping[str, int],
-    report: Report | None,
-) -> Done:
-    known = _with_records(base)
-    empty = empty_dates(found.blob_dates, request)
-    blob_dates = {
-        **{day: none for day, none in empty.items() if day not in known},
-        **found.blob_dates,
-    }
-    mine = {
-        day: Entry(request.run_id, engine.name, blob_date) for day, blob_date in blob_dates.items()
-    }
-    computed: dict[str, Done] = {}
+    def _bytes_by_date(self) -> Counter[str]:
+        found = Counter[str]()
+        for file in self.every:
+            found[file.blob_date] += file.size_bytes
+        return found
 
-    def compute(new: Manifest, changed: set[str], old_results: str) -> None:
-        lost = unreadable(new, engine.name, left_bytes)
-        totals = _totals(store, engine, new, changed, lost, old_results)
-        trends = trends_of(totals.days, _known(new, request, lost))
+    def publish(self, found: Extracted) -> Done:
+        request = self.request
+        # that there are no files now does not mean that none were sent: a rule has deleted them
+        known = {day for day, entry in self.base.entries.items() if entry.found.event_dates}
+        empty = empty_dates(found.blob_dates, request)
+        blob_dates = {day: none for day, none in empty.items() if day not in known}
+        mine = {
+            day: Entry(request.run_id, self.engine.name, blob_date)
+            for day, blob_date in {**blob_dates, **found.blob_dates}.items()
+        }
+        computed: dict[str, Done] = {}
+
+        def compute(new: Manifest, changed: set[str], old_results: str) -> None:
+            computed[new.results] = self._compute(new, changed, old_results, found.complaints)
+
+        published = publishing.publish(
+            self.store, self.base, mine, request.shape, request.run_id, compute
+        )
+        return computed[published.results]
+
+    def _compute(
+        self,
+        new: Manifest,
+        changed: set[str],
+        old_results: str,
+        complaints: Sequence[Complaint],
+    ) -> Done:
+        lost = unreadable(new, self.engine.name, self._bytes_by_date())
+        totals = self._totals(new, changed, lost, old_results)
+        known = Known(
+            new.shape,
+            {day: entry.found for day, entry in new.entries.items()},
+            self.request.today,
+            self.request.controls,
+            self.request.holidays,
+            lost.event_dates,
+        )
+        trends = trends_of(totals.days, known)
         if not trends:
-            raise BadInput(f"--input {found_in}: holds metrics, but no event, request or trace")
-        results.write(store, new.results, totals, trends, {"unreadable": lost.as_json()})
-        if report is not None:
-            report(f"results/{new.results}", trends)
-        computed[new.results] = Done(
-            new, frozenset(changed), trends, totals, found.complaints, lost
-        )
+            raise BadInput(
+                f"--input {self.source.name}: holds metrics, but no event, request or trace"
+            )
+        results.write(self.store, new.results, totals, trends, {"unreadable": lost.as_json()})
+        if self.report is not None:
+            self.report(f"results/{new.results}", trends)
+        return Done(new, frozenset(changed), trends, totals, complaints, lost)
 
-    published = publishing.publish(store, base, mine, request.shape, request.run_id, compute)
-    return computed[published.results]
-
-
-def _totals(
-    store: Store,
-    engine: Engine,
-    new: Manifest,
-    changed: set[str],
-    lost: Unreadable,
-    old_results: str,
-) -> Totals:
-    """The new figures of what changed; but where a part cannot be read again, the fuller ones."""
-    folders = {
-        day: store.url(f"partials/{run_id}")
-        for day, run_id in new.folders(changed, engine.name).items()
-    }
-    old, computed = results.read(store, old_results), engine.total(folders, changed)
-    stand = results.no_fuller(old, computed, changed & lost.event_dates)
-    return results.merged(old, changed - stand, computed)
-
-
-def _known(manifest: Manifest, request: Request, lost: Unreadable) -> Known:
-    return Known(
-        manifest.shape,
-        {day: entry.found for day, entry in manifest.entries.items()},
-        request.today,
-        request.controls,
-        request.holidays,
-        lost.event_dates,
-    )
-
-
-def _bytes_by_date(files: Sequence[SourceFile]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for file in files:
-        found[file.blob_date] = found.get(file.blob_date, 0) + file.size_bytes
-    return found
-
-
-def _with_records(base: Manifest) -> set[str]:
-    """Blob dates that had records. That there are no files now does not mean that none were sent:
-    a lifecycle rule has deleted them."""
-    return {day for day, entry in base.entries.items() if entry.found.event_dates}
-
-
-def _files(
-    source_name: str,
-    every: Sequence[SourceFile],
-    base: Manifest,
-    engine: Engine,
-    request: Request,
-) -> list[SourceFile]:
-    """What to read. Partials of another engine cannot be put together with this one's: once, all
-    their dates are read again, if nothing of their files was deleted meanwhile."""
-    if not every:
-        raise BadInput(f"--input {source_name}: holds no file such as PT1H.json, *.jsonl or *.gz")
-    files = chosen(every, request.since, request.until)
-    if not files:
-        dates = sorted(file.blob_date for file in every)
-        raise BadInput(
-            f"--input {source_name}: no files of {request.since or 'any date'} to"
-            f" {request.until or 'any date'}; there are files of {dates[0]} to {dates[-1]}"
-        )
-    left_bytes = _bytes_by_date(every)
-    foreign = {
-        day
-        for day, entry in base.entries.items()
-        if entry.engine != engine.name and left_bytes.get(day, 0) >= entry.found.size_bytes
-    }
-    known = set(files)
-    return files + [file for file in every if file.blob_date in foreign and file not in known]
+    def _totals(
+        self, new: Manifest, changed: set[str], lost: Unreadable, old_results: str
+    ) -> Totals:
+        """The new figures of what changed; where a part cannot be read again, the fuller ones."""
+        entries = new.holding(changed, self.engine.name)
+        folders = {day: self.store.url(f"partials/{e.run_id}") for day, e in entries.items()}
+        records = sum(entry.found.records for entry in entries.values())
+        old = results.read(self.store, old_results)
+        computed = self.engine.total(folders, changed, records)
+        stand = results.no_fuller(old, computed, changed & lost.event_dates)
+        return results.merged(old, changed - stand, computed)
 
 
 def empty_dates(found: Collection[str], request: Request) -> dict[str, BlobDate]:

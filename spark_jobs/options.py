@@ -10,8 +10,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from spark_jobs.shape import Shape
 
-ENGINES = ("auto", "spark", "duckdb")
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -22,7 +20,6 @@ class Options:
     events: tuple[str, ...]
     shape: Shape
     json: bool
-    engine: str
     control: str
     holidays: tuple[date, ...]
     tables: str
@@ -49,7 +46,6 @@ def parse(arguments: Sequence[str] | None, today: date) -> Options:
         events=tuple(given.event),
         shape=Shape(given.measurement, tuple(given.dimension), given.time_zone),
         json=given.json,
-        engine=given.engine,
         control=given.control,
         holidays=tuple(given.holiday),
         tables=given.tables,
@@ -87,8 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         " list")  # fmt: skip
     add("--holiday", action="append", type=_date, default=[], metavar="DATE", help="less on that"
         " day is no loss where there is no control; may be repeated")  # fmt: skip
-    add("--engine", choices=ENGINES, default="auto", help="what reads the lines: DuckDB in"
-        " Spark's tasks is faster, Spark alone the reference")  # fmt: skip
+    add("--engine", type=_no_engine, help=argparse.SUPPRESS)
     add("--json", action="store_true", help="print what was computed, one object a line")
     add("--tables", default="", metavar="URL", help="write rows to Table Storage: a table endpoint"
         " (managed identity) or the name of a variable with a connection string")  # fmt: skip
@@ -127,6 +122,10 @@ def _pair(text: str) -> tuple[str, str]:
     if not event or not resource:
         raise argparse.ArgumentTypeError(f"{text!r} is not EVENT=RESOURCE")
     return event, resource
+
+
+def _no_engine(text: str) -> str:
+    raise argparse.ArgumentTypeError(f"there is one engine; leave out --engine {text}")
 
 
 def _whole(text: str) -> int:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,64 +23,83 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 LOGGING = Path(__file__).with_name("log4j2.properties")
 PACKAGES = ("spark_jobs", "shared/__init__.py", "shared/sampling")
-SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    "spark.sql.parquet.compression.codec": "zstd",
-}
 LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
-    "spark.ui.showConsoleProgress": "false",
     # a task's process keeps what a batch took for the next one: to get new pages takes longer
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the most that glibc takes
 }
-JAVA_OPTIONS = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
-LIGHT_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:InitialHeapSize=64m"
+JAVA_OPTIONS = (
+    f"-Dlog4j2.configurationFile={LOGGING.as_uri()} -XX:TieredStopAtLevel=1 -XX:InitialHeapSize=64m"
+)
 """A JVM that only hands blocks on is small: to optimize its code costs more than it ever saves."""
 SMALL_HEAP = "-XX:+UseSerialGC"
 """The collector for large heaps keeps more memory than it frees."""
 JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 
-def open_session(light: bool = False) -> SparkSession:
-    """``light`` where other than Spark's own operators do the work, on this machine.
+def open_session(local_settings: Mapping[str, str] | None = None) -> SparkSession:
+    """That of a notebook or of spark-submit, of the Spark Connect server that SPARK_REMOTE names,
+    or one on this machine; ``local_settings`` are for the bench.
 
     Raises JobError with what to install where something is missing.
     """
-    _find_java()
+    remote = os.environ.get("SPARK_REMOTE", "")
+    if not remote or remote.startswith("local"):
+        _find_java()
     try:
-        from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise JobError(
             "PySpark is not installed: pip install -r spark_jobs/requirements.txt"
         ) from error
-    if active := SparkSession.getActiveSession():  # a notebook's, or a job's that has one
-        send_code(active)
-        return active
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # by spark-submit, whose options only its JVM knows
-        SparkContext._ensure_initialized()
-        configuration = SparkConf()
-    else:
-        configuration = SparkConf().setAll(list(submitted(os.environ).items()))
-    master = configuration.get("spark.master") or "local[*]"
-    local = master.startswith("local")
-    java = " ".join([JAVA_OPTIONS, *light_java_options(os.environ)]) if light else JAVA_OPTIONS
-    here = {**LOCAL_SETTINGS, "spark.driver.extraJavaOptions": java} if local else {}
-    for name, value in {**SETTINGS, **here}.items():
-        configuration.setIfMissing(name, value)
-    if local:  # tasks run with the interpreter and the packages that this process has
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    configuration.setMaster(master).setIfMissing("spark.app.name", "event_trends")
-    spark = SparkSession.builder.config(conf=configuration).getOrCreate()
+    if spark := SparkSession.getActiveSession():
+        send_code(spark)
+        return spark
+    settings = {"spark.app.name": "event_trends"}
+    if remote.startswith("local"):
+        _work_here()
+    if not remote and "PYSPARK_GATEWAY_PORT" not in os.environ:  # both have settings of their own
+        settings |= _settings(submitted(os.environ), local_settings or {})
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     send_code(spark)
     return spark
+
+
+def _settings(given: Mapping[str, str], local_settings: Mapping[str, str]) -> dict[str, str]:
+    """What is given goes before what this machine would have."""
+    master = given.get("spark.master") or "local[*]"
+    if not master.startswith("local"):
+        return dict(given)
+    _work_here()
+    here = {
+        "spark.master": master,
+        "spark.driver.extraJavaOptions": " ".join([JAVA_OPTIONS, *collector(os.environ)]),
+        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+    }
+    return {**LOCAL_SETTINGS, **here, **local_settings, **given}
+
+
+def _work_here() -> None:
+    """Tasks run with the interpreter and the packages that this process has."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+@cache
+def cores(spark: SparkSession) -> int:
+    """How many tasks run at a time: as many as Spark cuts a range into."""
+    from pyspark.sql import functions as F
+
+    parts = spark.range(1 << 12).select(F.spark_partition_id().alias("part"))
+    return 1 + int(parts.agg(F.max("part")).collect()[0][0])
 
 
 def submitted(environment: Mapping[str, str]) -> dict[str, str]:
@@ -101,14 +121,16 @@ def submitted(environment: Mapping[str, str]) -> dict[str, str]:
     return {**settings, **{name: value for name, value in named.items() if value}}
 
 
-def light_java_options(environment: Mapping[str, str]) -> list[str]:
+def collector(environment: Mapping[str, str]) -> list[str]:
     """No JVM starts with two collectors: one that the environment names is left to it."""
     named = any("GC" in environment.get(name, "") for name in JAVA_VARIABLES)
-    return [LIGHT_JAVA_OPTIONS] if named else [LIGHT_JAVA_OPTIONS, SMALL_HEAP]
+    return [] if named else [SMALL_HEAP]
 
 
 def send_code(spark: SparkSession) -> None:
     """Tasks import what the driver does, wherever it was started."""
+    from pyspark.errors import PySparkRuntimeError
+
     if not (ROOT / "spark_jobs").is_dir():  # the cluster was given an archive that tasks have, too
         return
     content = io.BytesIO()
@@ -120,7 +142,11 @@ def send_code(spark: SparkSession) -> None:
                 archive.write(file, file.relative_to(ROOT))
     folder = Path(tempfile.mkdtemp(prefix="event_trends_"))
     (folder / "event_trends_code.zip").write_bytes(content.getvalue())
-    spark.sparkContext.addPyFile(str(folder / "event_trends_code.zip"))
+    code = str(folder / "event_trends_code.zip")
+    try:
+        spark.addArtifacts(code, pyfile=True)
+    except PySparkRuntimeError:  # Spark 3.5 has it by Spark Connect only
+        spark.sparkContext.addPyFile(code)
 
 
 def _find_java() -> None:

@@ -17,13 +17,6 @@ class Shape:
     dimensions: tuple[str, ...] = ()
     time_zone: str = "UTC"
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "measurement": self.measurement,
-            "dimensions": list(self.dimensions),
-            "time_zone": self.time_zone,
-        }
-
 
 def shape_of(found: Mapping[str, Any]) -> Shape:
     return Shape(found["measurement"], tuple(found["dimensions"]), found["time_zone"])

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 Fields = Mapping[str, Any]
-DEPTH_MAX = 500
-"""Of brackets within brackets. Readers give up at different depths; no telemetry comes near."""
 
 
 class BadField(ValueError):
@@ -19,46 +17,6 @@ class BadField(ValueError):
     def __init__(self, field: str, expected: str, found: object) -> None:
         self.field = field
         super().__init__(f"{field}: expected {expected}, found {str(found)[:60]!r}")
-
-
-class Repeating(dict[str, Any]):
-    """An object that has a name twice: what counts is the first of each, ``entries`` are all."""
-
-    def __init__(self, entries: list[tuple[str, Any]]) -> None:
-        super().__init__(reversed(entries))
-        self.entries = entries
-
-
-def loads(text: str) -> Any:
-    """Of names that an object has twice the first one counts. Raises ValueError."""
-    decoded = json.loads(text, object_pairs_hook=_first_of_each)
-    if _is_too_deep(text, decoded):
-        raise ValueError(f"nested deeper than {DEPTH_MAX}")
-    return decoded
-
-
-def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    return found if len(found) == len(pairs) else Repeating(pairs)
-
-
-def _is_too_deep(text: str, decoded: Any) -> bool:
-    """A short line cannot be, nor one of few brackets."""
-    if len(text) <= 2 * DEPTH_MAX or text.count("[") + text.count("{") <= DEPTH_MAX:
-        return False
-    level = [decoded]
-    for _ in range(DEPTH_MAX):
-        inner = [_values(found) for found in level]
-        level = [part for parts in inner for part in parts if isinstance(part, dict | list)]
-        if not level:
-            return False
-    return True
-
-
-def _values(found: Any) -> list[Any]:
-    if isinstance(found, Repeating):
-        return [value for _, value in found.entries]
-    return list(found.values() if isinstance(found, dict) else found)
 
 
 def text(fields: Fields, name: str) -> str:
@@ -99,7 +57,7 @@ def mapping(fields: Fields, name: str) -> Fields:
         return {}
     if isinstance(found, str):
         try:
-            found = loads(found)
+            found = json.loads(found)
         except (ValueError, RecursionError):
             raise BadField(name, "an object", found) from None
     if not isinstance(found, dict):

@@ -14,21 +14,8 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from shared.sampling.fields import Repeating
-
 
 def natural_key(parts: Sequence[object]) -> str:
     """32 hexadecimal digits; ``parts`` must be what JSON can hold. Order of names is no matter."""
-    canonical = _canonical([_all_entries(part) for part in parts])
+    canonical = json.dumps(list(parts), sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def _all_entries(part: object) -> object:
-    """Of an object that has a name twice, too: records that differ in any of them are no copies."""
-    if not isinstance(part, Repeating):
-        return part
-    return sorted([name, _canonical(value)] for name, value in part.entries)
-
-
-def _canonical(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))

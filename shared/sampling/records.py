@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shared.sampling import fields as f
 from shared.sampling.classic_export import is_classic, read_classic
 from shared.sampling.diagnostic_export import is_diagnostic, read_diagnostic
 from shared.sampling.fields import BadField
@@ -36,7 +35,7 @@ def read_line(line: str | bytes, source: str = "", line_number: int = 1) -> Iter
 
     try:
         text = line.decode("utf-8-sig") if isinstance(line, bytes) else line.removeprefix("\ufeff")
-        decoded = f.loads(text) if text.strip() else {"records": []}
+        decoded = json.loads(text) if text.strip() else {"records": []}
     except UnicodeDecodeError as error:
         yield quarantined(Reason.NOT_TEXT, str(error), repr(line))
         return

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from shared.sampling.unreadable import spans
-from spark_jobs.engine import BlobDate
 from spark_jobs.errors import BadOutput
+from spark_jobs.read.extracted import BlobDate
 from spark_jobs.shape import Shape, shape_of
 
 NO_SHAPE = Shape()
@@ -38,10 +38,10 @@ class Manifest:
     entries: Mapping[str, Entry] = field(default_factory=dict)
     results: str = ""
 
-    def folders(self, event_dates: Collection[str], engine: str) -> dict[str, str]:
-        """Blob date → run, of all partials of the engine that hold some of these event dates."""
+    def holding(self, event_dates: Collection[str], engine: str) -> dict[str, Entry]:
+        """By blob date all partials of the engine that hold some of these event dates."""
         return {
-            day: entry.run_id
+            day: entry
             for day, entry in self.entries.items()
             if entry.engine == engine and not set(entry.found.event_dates).isdisjoint(event_dates)
         }
@@ -142,13 +142,13 @@ def without(manifest: Manifest, days: Collection[str]) -> Manifest:
 
 def encode(manifest: Manifest) -> bytes:
     entries = {
-        day: {"run_id": entry.run_id, "engine": entry.engine, **entry.found.as_json()}
+        day: {"run_id": entry.run_id, "engine": entry.engine, **asdict(entry.found)}
         for day, entry in sorted(manifest.entries.items())
     }
     return json.dumps(
         {
             "version": manifest.version,
-            "shape": manifest.shape.as_json(),
+            "shape": asdict(manifest.shape),
             "results": manifest.results,
             "blob_dates": entries,
         },
@@ -167,6 +167,6 @@ def decode(text: bytes, where: str) -> Manifest:
 
 
 def _entry(found: Mapping[str, Any]) -> Entry:
-    counts = {name: found[name] for name in ("files", "size_bytes", "records", "quarantined")}
-    blob_date = BlobDate(**counts, event_dates=tuple(found["event_dates"]))
+    figures = {each.name: found[each.name] for each in fields(BlobDate)}
+    blob_date = BlobDate(**{**figures, "event_dates": tuple(found["event_dates"])})
     return Entry(found["run_id"], found["engine"], blob_date)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 from spark_jobs.errors import BadOutput, Overtaken
@@ -39,8 +40,8 @@ def of_shape(store: Store, shape: Shape) -> Manifest:
     found = latest(store)
     if found.version and found.shape != shape:
         raise BadOutput(
-            f"--output {store.url('')}: holds figures of {found.shape.as_json()}, which cannot be "
-            f"added to {shape.as_json()}: name another folder, or the same options"
+            f"--output {store.url('')}: holds figures of {asdict(found.shape)}, which cannot be "
+            f"added to {asdict(shape)}: name another folder, or the same options"
         )
     return found
 

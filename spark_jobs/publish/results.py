@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from operator import itemgetter
 from typing import Any
 
 from shared.sampling.trend_rows import Trend, as_json
-from spark_jobs.engine import Totals
 from spark_jobs.publish.stores import Store
-from spark_jobs.sums.sums import HourSums, Series, Sums, sums_of
+from spark_jobs.sums.sums import HourSums, Series, Sums, Totals, sums_of
 
 SUMS, HOURS, TRENDS, REPORT = "sums.jsonl", "hours.jsonl", "trends.jsonl", "report.json"
 
@@ -28,11 +29,12 @@ def read(store: Store, results: str) -> Totals:
 
 
 def merged(old: Totals, changed: Collection[str], new: Totals) -> Totals:
-    """The new figures for event dates that changed, the old ones for the others."""
+    """The new figures for event dates that changed, the old ones for the others; in order."""
 
     def either(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
         kept = {key: value for key, value in one.items() if key[0] not in changed}
-        return {**kept, **{key: value for key, value in other.items() if key[0] in changed}}
+        more = {key: value for key, value in other.items() if key[0] in changed}
+        return dict(sorted({**kept, **more}.items(), key=itemgetter(0)))
 
     return Totals(either(old.days, new.days), either(old.hours, new.hours))
 
@@ -60,7 +62,7 @@ def write(
     report: Mapping[str, Any],
 ) -> None:
     days: Iterable[tuple[tuple[str, Series], Sums]] = totals.days.items()
-    sums = [{**_names(key), **found.as_json()} for key, found in days]
+    sums = [{**_names(key), **asdict(found)} for key, found in days]
     hours = [
         {**_names(key), "hours": [[h.hour, h.records, h.weight_sum] for h in found]}
         for key, found in totals.hours.items()

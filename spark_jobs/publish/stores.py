@@ -97,9 +97,16 @@ class HadoopStore:
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        self._jvm: Any = spark.sparkContext._jvm
+        try:
+            context = spark.sparkContext
+        except Exception as error:  # PySparkAttributeError, which not all versions have
+            raise BadOutput(
+                f"--output {root}: cannot be written by Spark Connect, which creates no file only"
+                " once: name a folder that client and cluster share"
+            ) from error
+        self._jvm: Any = context._jvm
         self._root = root.rstrip("/")
-        configuration = spark.sparkContext._jsc.hadoopConfiguration()
+        configuration = context._jsc.hadoopConfiguration()
         self._fs = self._path("").getFileSystem(configuration)
 
     def url(self, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from spark_jobs.errors import BadInput
@@ -26,17 +26,12 @@ class ClusterFiles:
 
     def files(self) -> list[SourceFile]:
         """In order of paths. Raises BadInput."""
-        jvm: Any = self._spark.sparkContext._jvm
-        path = jvm.org.apache.hadoop.fs.Path(self._root)
+        listed = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true")
         try:
-            configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
-            found = path.getFileSystem(configuration).listFiles(path, True)
-            files = []
-            while found.hasNext():
-                status = found.next()
-                files.append(SourceFile(status.getPath().toString(), status.getLen()))
-        except Exception as error:  # the JVM's, by way of py4j
+            found = listed.load(self._root).select("path", "length").collect()
+        except Exception as error:  # the JVM's
             raise BadInput(f"--input {self._root}: {reason_of(error)}") from error
+        files = [SourceFile(plain_path(row.path), row.length) for row in found]
         return sorted((f for f in files if is_export(f.path)), key=lambda file: file.path)
 
     def read(self, path: str, start: int, end: int) -> bytes:

@@ -56,7 +56,7 @@ class LocalFiles:
         return self.root
 
     def files(self) -> list[SourceFile]:
-        root = Path(self.root)
+        root = Path(self.root).absolute()  # tasks may work in another folder
         if not root.exists():
             raise BadInput(f"--input {self.root}: no such file or folder")
         try:

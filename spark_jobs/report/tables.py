@@ -17,9 +17,8 @@ from shared.sampling.profile import (
     week_profile,
 )
 from shared.sampling.trend_rows import Trend, trend_row
-from spark_jobs.engine import Totals
 from spark_jobs.errors import BadOutput
-from spark_jobs.read.rows import UNIX_START, hours_until
+from spark_jobs.sums.sums import UNIX_START, Totals, hours_until
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient

@@ -13,7 +13,7 @@ from shared.sampling.measured import combined, judge_measured
 from shared.sampling.model import RecordKind
 from shared.sampling.trend_rows import Trend
 from shared.sampling.verdict import Verdict, VerdictKind, judge_all
-from spark_jobs.engine import BlobDate
+from spark_jobs.read.extracted import BlobDate
 from spark_jobs.read.files import UNDATED
 from spark_jobs.shape import Shape
 from spark_jobs.sums.sums import Series, Sums

@@ -20,7 +20,7 @@ from shared.sampling.trend_rows import Trend, from_json, trend_of, trend_row
 from shared.sampling.verdict import Verdict, VerdictKind, judge_all
 from shared.web import panels
 from shared.web.attention import attention
-from spark_jobs.engine import BlobDate
+from spark_jobs.read.extracted import BlobDate
 from spark_jobs.report.pictures import pictures
 from spark_jobs.report.trends import Known, trends_of
 from spark_jobs.shape import Shape

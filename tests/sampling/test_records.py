@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.sampling.fields import DEPTH_MAX
 from shared.sampling.model import (
     Ignored,
     Outcome,
@@ -227,24 +226,20 @@ def test_no_value_of_a_column_raises(column: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("depth", "outcome"),
     [
-        (DEPTH_MAX - 2, Record),  # the list lies within two objects
-        (DEPTH_MAX - 1, Quarantined),
-        (960, Quarantined),
-        (990, Quarantined),
+        (400, Record),
         (2000, Quarantined),
     ],
 )
-def test_a_line_nested_too_deeply_is_quarantined(depth: int, outcome: type) -> None:
+def test_a_line_nested_too_deeply_for_python_is_quarantined(depth: int, outcome: type) -> None:
     deep = json.dumps(EVENT).replace("}}", '}, "deep": {"a": ' + "[" * depth + "]" * depth + "}}")
     (found,) = read_line(deep)
     assert isinstance(found, outcome)
 
 
-def test_of_a_name_that_an_object_has_twice_the_first_counts() -> None:
-    line = json.dumps(EVENT).replace('"ItemCount": 2', '"ItemCount": 2, "ItemCount": 9')
-    (found,) = read_line(line.replace('{"PointCount"', '{"PointCount": 7, "PointCount"'))
-    assert isinstance(found, Record)
-    assert (found.weight.value, found.measurements) == (2, {"PointCount": 7})
+def test_of_a_name_that_an_object_has_twice_the_last_counts() -> None:
+    line = json.dumps(EVENT).replace('"ItemCount": 2', '"ItemCount": 9, "ItemCount": 2')
+    (found,) = read_line(line.replace('"PointCount"', '"PointCount": 7, "PointCount"'))
+    assert found == record()
 
 
 @given(st.integers(min_value=0, max_value=149))
@@ -282,20 +277,6 @@ def test_the_order_of_columns_is_no_matter_for_the_key() -> None:
     (turned,) = read_line(json.dumps(dict(reversed(EVENT.items()))))
     assert isinstance(turned, Record)
     assert turned.key == record().key
-
-
-def repeating(properties: str) -> str:
-    """The key of a record with these properties, as they are written."""
-    (found,) = read_line(json.dumps({**EVENT, "Properties": "?"}).replace('"?"', properties))
-    assert isinstance(found, Record)
-    return found.key
-
-
-def test_all_entries_of_a_name_that_comes_twice_belong_to_the_key() -> None:
-    one = repeating('{"a": 1, "a": {"c": 1, "d": 2}, "b": "x"}')
-    assert one == repeating('{"b":"x","a":{"d":2,"c":1},"a":1}')
-    others = ['{"a": 1, "b": "x"}', '{"a": 1, "a": 1, "b": "x"}', '{"a": 1, "a": 3, "b": "x"}']
-    assert len({one, *map(repeating, others)}) == 4
 
 
 OTEL, CLASSIC = "py3.11:otel1.25.0:ext1.0", "aspnet5c:2.20.0"

@@ -13,7 +13,7 @@ from shared.sampling.estimates import EventEstimates
 from shared.sampling.model import Quarantined, Record
 from shared.sampling.records import read_line
 from spark_jobs.read.files import hour_of
-from spark_jobs.read.rows import LATE_AFTER, sendable
+from spark_jobs.read.lines import LATE_AFTER, sendable
 from spark_jobs.shape import ROLE, Shape
 from tests.sampling.partials import Item, figures, partial_of
 

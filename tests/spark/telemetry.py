@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spark_jobs.engine import Engine
 from spark_jobs.job import Done, Request, run
 from spark_jobs.publish.stores import LocalStore
-from spark_jobs.read.sources import LocalFiles
+from spark_jobs.read.files import Chunk
+from spark_jobs.read.lines import Place, batches_of
+from spark_jobs.read.sources import LocalFiles, Source, blocks_of
 from spark_jobs.shape import Shape
+from spark_jobs.sums.sums import Totals
+from spark_jobs.sums.totals import sums_of_blocks, totals_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TODAY = date(2017, 7, 1)
 FOLDER = "insights-logs-appevents/resourceId=/SUBSCRIPTIONS/S/COMPONENTS/C"
@@ -76,3 +83,24 @@ def compute(
         **more,
     )
     return run(LocalFiles(str(data)), LocalStore(output), engine, request)
+
+
+def batches_of_task(
+    source: Source, chunks: Sequence[Chunk], shape: Shape
+) -> Iterator[pa.RecordBatch]:
+    """What a task makes of its chunks, without Spark."""
+    pieces = (
+        (Place.of(chunk.file), bytes(piece))
+        for chunk in chunks
+        for piece in blocks_of(source, chunk)
+    )
+    return batches_of(pieces, shape)
+
+
+def total_of(batches: Sequence[pa.RecordBatch]) -> tuple[Totals, int]:
+    """Of what tasks made of lines, and how many lines could not be read."""
+    blocks = [batch.filter(batch.column("reason").is_null()) for batch in batches]
+    columns = [batch.select(["event_date", "bucket", "series", "block"]) for batch in blocks]
+    rows = [row for found in sums_of_blocks(columns) for row in found.to_pylist()]
+    quarantined = sum(b.num_rows for b in batches) - sum(b.num_rows for b in blocks)
+    return totals_of(rows), quarantined

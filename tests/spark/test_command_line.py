@@ -17,8 +17,7 @@ from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.measurements import WeekProfile
 from shared.sampling.trend_rows import trend_of
 from spark_jobs import event_trends
-from spark_jobs.engine_duckdb import DuckDbEngine
-from spark_jobs.engine_spark import SparkEngine
+from spark_jobs.engine import Engine
 from spark_jobs.errors import BadInput
 from spark_jobs.job import Request, run
 from spark_jobs.options import parse
@@ -56,6 +55,7 @@ def started(*arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--late-days", "-1"], "'-1' is no number of days"),
         (["--time-zone", "Mars/Base"], "--time-zone Mars/Base: no such zone"),
         (["--profile", "a=b"], "needs --tables"),
+        (["--engine", "duckdb"], "there is one engine; leave out --engine duckdb"),
     ],
 )
 def test_wrong_options_are_told_before_anything_starts(
@@ -256,10 +256,7 @@ def monday(hour: int, profile: WeekProfile) -> Observation:
     return seeing([0], capacity=1, now=now, profile=profile, throughput=Throughput(None, 0))
 
 
-@pytest.mark.parametrize("engine", [SparkEngine, DuckDbEngine])
-def test_files_and_folders_that_spark_itself_reaches(
-    engine: type[SparkEngine] | type[DuckDbEngine], spark: SparkSession, tmp_path: Path
-) -> None:
+def test_files_and_folders_that_spark_itself_reaches(spark: SparkSession, tmp_path: Path) -> None:
     """As abfss on a cluster; here with the file system that Spark has for this machine."""
     line = event("2017-05-15T09:00:00", ItemCount=3)
     put(tmp_path / "in", "2017-05-15", [line, line, line[:40]], hour=9)
@@ -267,7 +264,7 @@ def test_files_and_folders_that_spark_itself_reaches(
     source = ClusterFiles(spark, (tmp_path / "in").as_uri())
     assert [FOLDER.split("/")[0] in file.path for file in source.files()] == [True, True]
     store = HadoopStore(spark, (tmp_path / "out").as_uri())
-    done = run(source, store, engine(spark), Request(Shape("Amount"), "run", TODAY))
+    done = run(source, store, Engine(spark), Request(Shape("Amount"), "run", TODAY))
     figures = [(t.date, t.records, t.duplicates_removed, t.quarantined) for t in done.trends]
     assert figures == [("2017-05-15", 1, 2, 1), ("2017-05-16", 1, 0, 0)]
     assert not store.create("manifests/000000001.json", b"{}")

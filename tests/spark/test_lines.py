@@ -1,62 +1,188 @@
-"""How lines are found in what was read, and how many of them DuckDB takes at a time."""
+"""Lines → blocks of records: what the decoder takes means the same to the reference."""
 
 from __future__ import annotations
 
-import re
+import json
+from collections.abc import Sequence
+from typing import Any
+from unittest import mock
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.read import duck_arrow
-from spark_jobs.read.duck_arrow import lines_of, numbered
-from spark_jobs.read.duck_lines import lines_sql
-from spark_jobs.read.duck_query import (
-    CACHED_BYTES,
-    ROWS_MAX,
-    ROWS_MIN,
-    LineQuery,
-    connect,
-    rows_together,
-)
+from spark_jobs.read import lines
+from spark_jobs.read.blocks import unpacked
+from spark_jobs.read.files import SourceFile
+from spark_jobs.read.lines import Place, batches_of
 from spark_jobs.shape import Shape
+from tests.spark.telemetry import event, total_of
 
-PIECES = st.lists(st.sampled_from([b"\n", b"\n" * 9, b"a", b"\r\n", b"x" * 7, b"\xff\x00"]))
+PLACE = Place.of(SourceFile("y=2017/m=05/d=15/h=09/m=00/PT1H.json", 0))
+SHAPE = Shape("Amount", ("tenant", "AppRoleName"), "Australia/Adelaide")
+GOOD = {"time": "2017-05-15T09:30:00.0Z", "Type": "AppEvents", "Name": "A", "ItemCount": 1}
+BROKEN = ('{"a":1,}', '{"a":[1, ]}', '{"a": -inf}', "[1,nan]", '{"a":1,\t}', "01", "1.", "'a'")
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**20), 10**20),
+    st.floats(),
+    st.text(max_size=4),
+    st.sampled_from(["AppEvents", "AppTraces", "AppMetrics", "AppExceptions", "3", "30", {}, []]),
+    st.dictionaries(
+        st.sampled_from(["Amount", "tenant", "microsoft.sample_rate", "{OriginalFormat}", "a"]),
+        st.one_of(st.none(), st.text(max_size=3), st.integers(-9, 10**17), st.floats()),
+        max_size=3,
+    ),
+)
+COLUMNS = [*lines.Line.__struct_fields__, "Unread"]
+STAMPS = st.one_of(
+    st.from_regex(lines.STAMP, fullmatch=True, alphabet=st.characters(max_codepoint=127)),
+    st.sampled_from(
+        [
+            "2017-05-15T09:30:60.1Z",
+            "2017-05-15T09:30:59.Z",
+            "2017-05-15T09:30:59Z",
+            "2017-05-15T09:30:59.12345678Z",
+            "2017-05-15T23:59:59.9999999Z",
+            "2017-05-15T09:30:59.1/3Z",
+            "2017-05-15 09:30:59.123Z",
+            "2017-05-15T09:30:59.123z",
+            "2017-05-15T09:30:59.1Z\n",
+            "2017-02-29T09:30:59.1Z",
+            "1899-05-15T09:30:59.1Z",
+            "2017-05-15T09:30:59.1+02:00",
+            "\uff12017-05-15T09:30:59.1Z",
+            "20é7-05-15T09:30:59.1Z",
+            "20170515T093059",
+            "",
+        ]
+    ),
+    st.text(max_size=32),
+)
+Records = list[tuple[Any, ...]]
 
 
-@given(pieces=PIECES, window_bytes=st.sampled_from([8, 16, 256 << 10]))
-def test_lines_are_found_wherever_windows_end(pieces: list[bytes], window_bytes: int) -> None:
-    content = b"".join(pieces)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(duck_arrow, "WINDOW_BYTES", window_bytes)
-        assert lines_of(content).to_pylist() == re.split(b"(?<=\n)", content)
+def read(some: Sequence[bytes | str], shape: Shape = SHAPE) -> list[pa.RecordBatch]:
+    text = b"\n".join(line if isinstance(line, bytes) else line.encode() for line in some)
+    return list(batches_of([(PLACE, text)], shape))
 
 
-@pytest.mark.parametrize("line_bytes", [1, 500, 5_000, 100_000])
-def test_rows_that_go_together_fit_a_cache_unless_few_do(line_bytes: int) -> None:
-    rows = rows_together(pa.table({"line": ["x" * line_bytes] * 100}))
-    assert ROWS_MIN <= rows <= ROWS_MAX
-    assert rows in (ROWS_MIN, ROWS_MAX) or rows * line_bytes <= CACHED_BYTES
+def records(batches: Sequence[pa.RecordBatch], keys: bool = False) -> Records:
+    """With date and names of their series, in an order of their own; NaN as text."""
+    found = []
+    for row in (row for batch in batches for row in batch.to_pylist() if row["reason"] is None):
+        series, block = unpacked(row["series"], row["block"])
+        names = [name for name in block.dtype.names or () if keys or name not in ("key", "unit")]
+        for record in block:
+            values = {name: record[name].item() for name in names}
+            values |= {"x": repr(values["x"]), "series": series[record["series"]]}
+            found.append((row["event_date"], *values.values()))
+    return sorted(found)
 
 
-def test_no_rows_go_together_as_well() -> None:
-    assert rows_together(pa.table({"line": pa.array([], pa.string())})) == ROWS_MIN
+def reasons(batches: Sequence[pa.RecordBatch]) -> list[str]:
+    return sorted(r for batch in batches for r in batch.column("reason").to_pylist() if r)
 
 
-@pytest.mark.parametrize("lenient", [False, True])
-def test_lines_go_through_the_query_without_being_joined(lenient: bool) -> None:
-    """A list of more than a few values would become a table to join with, for each batch anew."""
-    connection = connect()
-    connection.register("lines", pa.table({"line": ["{}"], "number": [0]}))
-    plan = str(connection.sql(f"explain {lines_sql(Shape(), lenient, careful=True)}").fetchall())
-    assert "scan" in plan.lower()
-    assert "join" not in plan.lower()
+def by_reference(some: Sequence[bytes | str]) -> list[pa.RecordBatch]:
+    def refuse(line: bytes | str) -> None:
+        raise msgspec.DecodeError
+
+    with (
+        mock.patch.object(lines, "decode", refuse),
+        mock.patch.object(lines, "_plain_line", return_value=None),
+    ):
+        return read(some)
 
 
-def test_a_line_cut_where_it_looks_whole_is_left_out_and_its_batch_read_again() -> None:
-    good = '{"Type":"AppEvents","Name":"a"}'
-    lines = numbered(pa.array([good, '{"Type":"AppEvents","Name":"a}', good]), pa.array([0] * 3))
-    query = LineQuery(Shape())
-    for _ in range(2):
-        assert query.run(lines, lenient=False)["number"].to_pylist() == [0, 2]
+@given(st.dictionaries(st.sampled_from(COLUMNS), VALUES, max_size=4), st.booleans())
+def test_what_the_decoder_takes_the_reference_reads_alike(
+    changes: dict[str, Any], ascii: bool
+) -> None:
+    line = json.dumps({**GOOD, **changes}, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
+    found, wanted = read([line]), by_reference([line])
+    assert records(found) == records(wanted)
+    assert reasons(found) == reasons(wanted)
+
+
+@given(st.lists(STAMPS, max_size=8))
+def test_times_are_read_alike(stamps: list[str]) -> None:
+    some = [json.dumps({**GOOD, "time": stamp}) for stamp in stamps]
+    found, wanted = read(some), by_reference(some)
+    assert records(found) == records(wanted)
+    assert reasons(found) == reasons(wanted)
+
+
+@given(st.dictionaries(st.sampled_from(COLUMNS), VALUES, max_size=4))
+def test_a_record_has_one_key_whatever_stands_around_it(changes: dict[str, Any]) -> None:
+    record = {**GOOD, **changes, "records": None}
+    plain = json.dumps(record)
+    other = {**dict(reversed(record.items())), "_BilledSize": 3}
+    some = [plain, f"\ufeff{plain}", json.dumps({"records": [other]}), f" {json.dumps(other)}\r"]
+    found = [records(read([line]), keys=True) for line in some]
+    assert found == [found[0]] * 4
+
+
+@pytest.mark.parametrize("line", BROKEN)
+@pytest.mark.parametrize("more", ['"more":', '"Properties":'])
+def test_what_only_a_lenient_reader_takes_is_quarantined(line: str, more: str) -> None:
+    good = json.dumps(GOOD)
+    batches = read([good, f"{good[:-1]},{more}{line}}}"])
+    assert (len(records(batches)), reasons(batches)) == (1, ["not_json"])
+
+
+@pytest.mark.parametrize("length", range(3))
+def test_a_broken_line_of_any_characters_is_quarantined(length: int) -> None:
+    assert reasons(read([f"{{'{'x' * length}{'☃' * 99}}}"])) == ["not_json"]
+
+
+def test_a_line_that_is_no_text_where_nobody_looks_is_quarantined() -> None:
+    good = json.dumps(GOOD).encode()
+    batches = read([good, good[:-1] + b',"Unread":"\xff"}', good[:-1] + ',"Unread":"é"}'.encode()])
+    assert (len(records(batches)), reasons(batches)) == (2, ["not_text"])
+
+
+def test_a_line_that_goes_on_behind_its_end_is_two_that_are_none() -> None:
+    first, second = json.dumps(GOOD).split(", ", 1)
+    assert reasons(read([first + ",", second])) == ["not_json", "not_json"]
+
+
+def test_records_that_differ_in_an_entry_are_no_copies() -> None:
+    """Whether they are read many at once, singly (an entry is no number), or in a body."""
+    line = json.dumps({**GOOD, "Properties": "?"}).replace('"?"', '{"tenant": "t1"%s}')
+    entries = ["", ', "b": "1"', ', "b": "2"', ', "b": 2', ', "c": {"d": [1, 2], "e": 2}']
+    written = [line % entry for entry in entries]
+    bodies = [f'{{"records": [{one}, {one}]}}' for one in written]
+    turned = [line.replace('"tenant": "t1"%s', '"b": "1", "tenant": "t1"')]
+    (sums,) = total_of(read([*written, *bodies, *turned]))[0].days.values()
+    assert (sums.records, sums.duplicates) == (5, 11)
+
+
+@pytest.mark.parametrize("together", [1, 3, 16_384])
+def test_lines_are_the_same_however_many_are_read_together(together: int) -> None:
+    some = [event(f"2017-05-15T09:30:{n:02d}", OperationId=str(n // 2)) for n in range(9)] * 2
+    with (
+        mock.patch.object(lines, "LINES_TOGETHER", together),
+        mock.patch.object(lines, "RECORDS_MAX", together),
+    ):
+        batches = read(some)
+    assert len(records(batches)) == 18
+    ((_, sums),) = total_of(batches)[0].days.items()
+    assert (sums.records, sums.duplicates) == (9, 9)
+
+
+def test_hashes_are_the_same_in_every_version() -> None:
+    """Partials of different runs are put together by them."""
+    found = lines._hashed(["a1", b"a1", "é"]).tolist()
+    assert found == [5117438720084766524, 5117438720084766524, 16908809132758853863]
+
+
+def test_the_first_and_the_last_time_that_there_are_have_a_date_in_every_zone() -> None:
+    times = ["0001-01-01T00:00:00.0Z", "9999-12-31T23:59:59.0Z"]
+    some = [json.dumps({**GOOD, "time": time}) for time in times]
+    for zone in ("America/New_York", "Australia/Adelaide"):
+        dates = [found[0] for found in records(read(some, Shape(time_zone=zone)))]
+        assert [date[:4] for date in dates] == ["0001", "9999"]

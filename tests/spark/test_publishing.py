@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from shared.sampling.trend_rows import Trend
-from spark_jobs.engine import BlobDate, Extracted, Quarantine, Totals
+from spark_jobs.engine import Engine
 from spark_jobs.errors import BadInput, BadOutput
 from spark_jobs.job import Done, Request, run
 from spark_jobs.publish import publishing
 from spark_jobs.publish.stores import LocalStore
+from spark_jobs.read.extracted import BlobDate, Extracted
 from spark_jobs.read.files import SourceFile
+from spark_jobs.read.reading import Quarantine
 from spark_jobs.read.sources import Source
 from spark_jobs.shape import Shape
-from spark_jobs.sums.sums import Series, Sums
+from spark_jobs.sums.sums import Series, Sums, Totals
 
 DAY = "2017-05-15"
 SHAPE = Shape("Amount")
@@ -41,7 +43,7 @@ class Files:
 
 
 @dataclass
-class Counting:
+class Counting(Engine):
     """An engine that counts bytes; partials are real files, so that deleted ones are missed."""
 
     name: str = "counting"
@@ -68,7 +70,9 @@ class Counting:
             {f.blob_date: BlobDate(1, f.size_bytes, f.size_bytes, 0, (f.blob_date,)) for f in files}
         )
 
-    def total(self, partials: Mapping[str, str], event_dates: Collection[str]) -> Totals:
+    def total(
+        self, partials: Mapping[str, str], event_dates: Collection[str], records: int
+    ) -> Totals:
         if self.fail == "total":
             raise RuntimeError("out of memory")
         counts = {

@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.errors import JobError
-from spark_jobs.session import SMALL_HEAP, light_java_options, submitted
+from spark_jobs.session import JAVA_OPTIONS, SMALL_HEAP, collector, cores, submitted
 
 
 @pytest.mark.parametrize("chosen", ["", "-XX:+UseG1GC", "-XX:+UseParallelGC", SMALL_HEAP])
 def test_the_jvm_starts_with_whatever_collector_the_environment_names(chosen: str) -> None:
     environment = {**os.environ, "JAVA_TOOL_OPTIONS": chosen, "JDK_JAVA_OPTIONS": ""}
-    options = [part for text in light_java_options(environment) for part in text.split()]
+    options = [*JAVA_OPTIONS.split(), *collector(environment)]
     command = ["java", *options, "-XX:+PrintCommandLineFlags", "-version"]
     started = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=60, check=False
@@ -46,3 +46,4 @@ def test_the_session_of_these_tests_is_as_it_was_submitted(spark: SparkSession) 
     settings = spark.sparkContext.getConf()
     assert settings.get("spark.master") == "local[2,2]"
     assert settings.get("spark.sql.shuffle.partitions") == "1"
+    assert cores(spark) == 2

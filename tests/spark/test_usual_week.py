@@ -10,10 +10,8 @@ import pytest
 
 from shared.adapters.tables.scaling_rows import profile_of
 from shared.sampling.profile import HOURS, HourMethod, NoProfile, UsualWeek, profile_row
-from spark_jobs.engine import Totals
-from spark_jobs.read.rows import hours_until
 from spark_jobs.report.tables import usual_week
-from spark_jobs.sums.sums import HourSums, Series, Sums
+from spark_jobs.sums.sums import HourSums, Series, Sums, Totals, hours_until
 
 ORDERS, OTHERS = Series("event", "OrderPlaced"), Series("event", "PageViewed")
 FIRST, LAST = date(2017, 3, 6), date(2017, 4, 30)  # eight weeks, Monday to Sunday

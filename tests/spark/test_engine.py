@@ -1,4 +1,4 @@
-"""Both engines give what the pure core gives, on hostile telemetry."""
+"""The engine gives what the pure core gives, on hostile telemetry."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ import pytest
 from pyspark import TaskContext
 
 from shared.sampling.estimates import EventEstimates
-from spark_jobs.engine import Engine, Extracted, Totals
-from spark_jobs.engine_duckdb import DuckDbEngine
-from spark_jobs.engine_spark import SparkEngine, totals_of
-from spark_jobs.errors import JobError
+from spark_jobs.engine import Engine
 from spark_jobs.publish.stores import LocalStore
-from spark_jobs.read import extraction, files, tally
-from spark_jobs.read.duck_reading import read_chunks
+from spark_jobs.read import files, lines, reading
+from spark_jobs.read.extracted import Extracted
 from spark_jobs.read.sources import LocalFiles
 from spark_jobs.shape import Shape
-from spark_jobs.sums.duck_totals import totals
+from spark_jobs.sums.sums import Totals
 from tests.spark.hostile import hostile_files
 from tests.spark.oracle import expected
+from tests.spark.telemetry import batches_of_task, total_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,10 +31,9 @@ SHAPES = [
 ]
 
 
-@pytest.fixture(params=[SparkEngine, DuckDbEngine])
-def engine(request: pytest.FixtureRequest, spark: SparkSession) -> Engine:
-    made: Engine = request.param(spark)
-    return made
+@pytest.fixture
+def engine(spark: SparkSession) -> Engine:
+    return Engine(spark)
 
 
 @pytest.fixture(autouse=True)
@@ -46,11 +43,10 @@ def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_an_engine_gives_what_the_pure_core_gives(
+def test_the_engine_gives_what_the_pure_core_gives(
     engine: Engine, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extraction, "FILE_LINES", (10_000, 7)[seed])
-    monkeypatch.setattr(tally, "LINES_MAX", (10_000, 5)[seed])
+    monkeypatch.setattr(reading, "FILE_LINES", (10_000, 7)[seed])
     shape = SHAPES[seed % len(SHAPES)]
     hostile_files(tmp_path / "in", seed)
     source = LocalFiles(str(tmp_path / "in"))
@@ -60,104 +56,54 @@ def test_an_engine_gives_what_the_pure_core_gives(
     dates = {day for blob_date in found.blob_dates.values() for day in blob_date.event_dates}
     read = {day: partials for day, blob_date in found.blob_dates.items() if blob_date.records}
     quarantined = sum(blob_date.quarantined for blob_date in found.blob_dates.values())
-    assert_right(tmp_path / "in", shape, engine.total(read, dates), quarantined)
+    assert_right(tmp_path / "in", shape, engine.total(read, dates, 1), quarantined)
     assert_set_apart(tmp_path / "quarantine", found)
     again, some = (tmp_path / "again").as_uri(), sorted(read)[::2]
     engine.extract(
         source, [f for f in source.files() if f.blob_date in some], shape, again, store.write
     )
     of_two_runs = {day: again if day in some else partials for day in read}
-    assert_right(tmp_path / "in", shape, engine.total(of_two_runs, dates), quarantined)
+    assert_right(tmp_path / "in", shape, engine.total(of_two_runs, dates, 1_000_000), quarantined)
 
 
-def test_a_tally_that_is_lost_on_its_way_fails_the_job(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hostile_files(tmp_path / "in", 1)
-    source, store = LocalFiles(str(tmp_path / "in")), LocalStore(tmp_path / "out")
-    lost = iter([True])
-    add = tally.Tally.add
-    monkeypatch.setattr(
-        tally.Tally, "add", lambda self, more: self if next(lost, False) else add(self, more)
-    )
-    with pytest.raises(JobError, match="nothing was changed: run it again"):
-        engine.extract(source, source.files(), SHAPES[0], store.url("partials"), store.write)
-
-
-def test_what_a_task_counts_before_it_fails_and_is_tried_again_is_counted_once(
+def test_what_a_task_reads_before_it_fails_and_is_tried_again_is_counted_once(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile_files(tmp_path / "in", 1)
     source, store = LocalFiles(str(tmp_path / "in")), LocalStore(tmp_path / "out")
     wanted = engine.extract(source, source.files(), SHAPES[0], store.url("once"), store.write)
-    failed, counted = tmp_path / "failed", tally.counted
+    failed, batches_of = tmp_path / "failed", lines.batches_of
     failed.mkdir()
 
-    def failing_at_first(batches: Any, tally: Any) -> Any:
-        yield from counted(batches, tally)
+    def failing_at_first(pieces: Any, shape: Shape) -> Any:
+        yield from batches_of(pieces, shape)
         task = TaskContext.get()
         if task and task.attemptNumber() == 0:
             (failed / str(task.partitionId())).touch()
-            raise RuntimeError("the first attempt fails when all is counted")
+            raise RuntimeError("the first attempt fails when all is read")
 
-    monkeypatch.setattr(extraction, "counted", failing_at_first)
+    monkeypatch.setattr(reading, "batches_of", failing_at_first)
     found = engine.extract(source, source.files(), SHAPES[0], store.url("twice"), store.write)
     assert len(list(failed.iterdir())) > 5
     assert found == wanted
     dates = {day for blob_date in found.blob_dates.values() for day in blob_date.event_dates}
     once, twice = (
-        engine.total(dict.fromkeys(found.blob_dates, store.url(folder)), dates)
+        engine.total(dict.fromkeys(found.blob_dates, store.url(folder)), dates, 1)
         for folder in ("once", "twice")
     )
-    assert once.days == twice.days
+    assert once == twice
 
 
-@pytest.mark.parametrize("seed", range(2, 6))
-def test_tasks_of_the_fast_engine_give_what_the_pure_core_gives(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(2, 8))
+def test_tasks_give_what_the_pure_core_gives(seed: int, tmp_path: Path) -> None:
     shape = SHAPES[seed % len(SHAPES)]
     hostile_files(tmp_path, seed)
     source = LocalFiles(str(tmp_path))
     tasks = files.spread(source.files(), cores=2)
     assert len(tasks) > 5
-    rows = [
-        row
-        for task in tasks
-        for batch in read_chunks(source, task, shape)
-        for row in batch.to_pylist()
-    ]
-    found, quarantined = _total(rows)
+    batches = [batch for task in tasks for batch in batches_of_task(source, task, shape)]
+    found, quarantined = total_of(batches)
     assert_right(tmp_path, shape, found, quarantined)
-
-
-def test_records_that_differ_in_a_repeated_entry_are_no_copies(tmp_path: Path) -> None:
-    """Whether they are read many at once, singly (an entry is no number), or in a body."""
-    line = json.dumps(
-        {"Type": "AppEvents", "time": "2017-05-15T09:30:01.1234567Z", "Name": "Paid", "P": "?"}
-    ).replace('"P": "?"', '"Properties": {"tenant": "t1"%s}, "Measurements": {%s}')
-    written = [
-        line % ("", '"Amount": 1'),
-        line % (', "tenant": "t2"', '"Amount": 1'),
-        line % (', "tenant": "t3"', '"Amount": 1'),
-        line % ("", '"Amount": 1, "B": 2, "Amount": 5'),
-        line % ("", '"Amount": 1, "Amount": 5, "B": 2'),
-        line % ("", '"Amount": 1, "Amount": "much"'),
-    ]
-    text = "\n".join([*written, *(f'{{"records": [{one}, {one}]}}' for one in written)])
-    (tmp_path / "PT1H.json").write_text(text)
-    source = LocalFiles(str(tmp_path))
-    chunks = [files.Chunk(file, 0, file.size_bytes) for file in source.files()]
-    rows = [r for batch in read_chunks(source, chunks, SHAPES[0]) for r in batch.to_pylist()]
-    found, _ = _total(rows)
-    (sums,) = found.days.values()
-    ((figures, copies, _),) = expected(tmp_path, SHAPES[0])[0].values()
-    assert (sums.records, sums.duplicates, sums.raw_sum) == (5, 13, 5)
-    assert (figures.records, copies, figures.raw_sum) == (5, 13, 5)
-
-
-def _total(rows: list[dict[str, Any]]) -> tuple[Totals, int]:
-    """Of what tasks made of lines, and how many lines could not be read."""
-    blocks = [(row["event_date"], row["block"]) for row in rows if row["reason"] is None]
-    return totals_of(totals(blocks).to_pylist()), len(rows) - len(blocks)
 
 
 def assert_set_apart(folder: Path, found: Extracted) -> None:

@@ -1,4 +1,4 @@
-"""The reference engine end to end: real Spark on real files."""
+"""The job end to end: real Spark on real files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shared.sampling.trend_rows import Trend, from_json
-from spark_jobs.engine_spark import SparkEngine
+from spark_jobs.engine import Engine
 from spark_jobs.errors import BadInput
 from spark_jobs.job import Done
 from spark_jobs.shape import Shape
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def engine(spark: SparkSession) -> SparkEngine:
-    return SparkEngine(spark)
+def engine(spark: SparkSession) -> Engine:
+    return Engine(spark)
 
 
 def of(done: Done, day: str, name: str = "OrderPlaced") -> Trend:
@@ -29,7 +29,7 @@ def of(done: Done, day: str, name: str = "OrderPlaced") -> Trend:
     return found
 
 
-def test_a_day_of_mixed_reality_is_counted_right(engine: SparkEngine, tmp_path: Path) -> None:
+def test_a_day_of_mixed_reality_is_counted_right(engine: Engine, tmp_path: Path) -> None:
     data, output = tmp_path / "in", tmp_path / "out"
     first = event("2017-05-15T09:30:00", OperationId="a", ItemCount=4)
     cut = event("2017-05-15T09:31:00")[:50]
@@ -68,7 +68,7 @@ def test_a_day_of_mixed_reality_is_counted_right(engine: SparkEngine, tmp_path: 
 
 
 def test_recomputing_replaces_what_it_read_and_late_data_change_their_own_date(
-    engine: SparkEngine, tmp_path: Path
+    engine: Engine, tmp_path: Path
 ) -> None:
     data, output = tmp_path / "in", tmp_path / "out"
     early = [event(f"2017-05-15T09:30:{n:02d}") for n in range(5)]
@@ -92,7 +92,7 @@ def test_recomputing_replaces_what_it_read_and_late_data_change_their_own_date(
     assert (of(shrunk, "2017-05-15").records, of(shrunk, "2017-05-16").records) == (2, 1)
 
 
-def test_a_run_that_dies_leaves_the_old_result(engine: SparkEngine, tmp_path: Path) -> None:
+def test_a_run_that_dies_leaves_the_old_result(engine: Engine, tmp_path: Path) -> None:
     data, output = tmp_path / "in", tmp_path / "out"
     file = put(data, "2017-05-15", [event("2017-05-15T09:30:00")])
     compute(engine, data, output, "first")
@@ -103,7 +103,7 @@ def test_a_run_that_dies_leaves_the_old_result(engine: SparkEngine, tmp_path: Pa
     assert sorted(path for path in output.rglob("*") if path.is_file()) == before
 
 
-def test_dimensions_and_time_zones_split_days_as_asked(engine: SparkEngine, tmp_path: Path) -> None:
+def test_dimensions_and_time_zones_split_days_as_asked(engine: Engine, tmp_path: Path) -> None:
     lines = [
         event("2017-05-15T21:30:00", AppRoleName="web"),
         event("2017-05-15T22:30:00", AppRoleName="web"),

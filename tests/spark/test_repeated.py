@@ -1,0 +1,194 @@
+"""Results are the same to the last byte, however the work is cut, ordered, repeated or broken."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark import TaskContext
+
+from spark_jobs.engine import Engine
+from spark_jobs.read import files, lines, reading
+from spark_jobs.read.sources import LocalFiles
+from spark_jobs.shape import Shape
+from spark_jobs.sums import totals
+from tests.spark.hostile import hostile_files
+from tests.spark.telemetry import batches_of_task, compute, event, put, total_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHAPE = Shape("Amount", ("tenant",), "Australia/Adelaide")
+TABLES = ("sums.jsonl", "hours.jsonl", "trends.jsonl")
+LATE_DAY, LATE_HOUR = "2017-05-17", 3
+Published = dict[str, bytes]
+
+
+@pytest.fixture(autouse=True)
+def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines, operations and copies are torn apart among many tasks."""
+    monkeypatch.setattr(files, "CHUNK_BYTES_MIN", 12_000)
+
+
+def late_lines() -> list[str]:
+    """Of dates before; some are copies, some of operations that others are part of."""
+    rng = random.Random(7)
+    return [
+        event(
+            f"2017-05-{15 + n % 3}T{n % 5:02d}:30:{n % 60:02d}",
+            OperationId=f"{n % 11}" if n % 3 else "",
+            ItemCount=1 + n % 4,
+            Measurements={"Amount": rng.random()},
+        )
+        for n in range(200)
+    ]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    root = tmp_path / "in"
+    hostile_files(root, 3)
+    put(root, LATE_DAY, late_lines(), LATE_HOUR)
+    return root
+
+
+def published(output: Path, run_id: str = "run") -> Published:
+    return {name: (output / "results" / run_id / name).read_bytes() for name in TABLES}
+
+
+@pytest.fixture
+def wanted(data: Path, spark: SparkSession, tmp_path: Path) -> Published:
+    compute(Engine(spark), data, tmp_path / "once", shape=SHAPE)
+    found = published(tmp_path / "once")
+    assert len(found["sums.jsonl"].splitlines()) > 20
+    return found
+
+
+def test_a_rerun_gives_the_same_bytes(
+    wanted: Published, data: Path, spark: SparkSession, tmp_path: Path
+) -> None:
+    for run_id in ("first", "second"):
+        compute(Engine(spark), data, tmp_path / "out", run_id, SHAPE)
+        assert published(tmp_path / "out", run_id) == wanted
+
+
+@pytest.mark.parametrize("chunk_bytes", [3_000, 1 << 20])
+def test_other_partition_counts_give_the_same_bytes(
+    chunk_bytes: int,
+    wanted: Published,
+    data: Path,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(files, "CHUNK_BYTES_MIN", chunk_bytes)
+    monkeypatch.setattr("spark_jobs.engine.TASK_RECORDS", chunk_bytes // 300)
+    compute(Engine(spark), data, tmp_path / "out", shape=SHAPE)
+    assert published(tmp_path / "out") == wanted
+
+
+def test_another_order_of_files_gives_the_same_bytes(
+    wanted: Published,
+    data: Path,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed = LocalFiles.files
+    monkeypatch.setattr(LocalFiles, "files", lambda self: listed(self)[::-1])
+    compute(Engine(spark), data, tmp_path / "out", shape=SHAPE)
+    assert published(tmp_path / "out") == wanted
+
+
+def test_a_late_and_an_appended_blob_give_the_bytes_of_all_at_once(
+    wanted: Published, data: Path, spark: SparkSession, tmp_path: Path
+) -> None:
+    engine, output = Engine(spark), tmp_path / "out"
+    (late,) = [p for p in data.rglob("PT1H.json") if f"d={LATE_DAY[-2:]}/h=03" in str(p)]
+    content = late.read_bytes()
+    late.unlink()
+    compute(engine, data, output, "before", SHAPE)
+    assert published(output, "before") != wanted
+    late.write_bytes(content[: len(content) // 2])
+    compute(engine, data, output, "late", SHAPE, (LATE_DAY, LATE_DAY))
+    assert published(output, "late") != wanted
+    late.write_bytes(content)
+    compute(engine, data, output, "appended", SHAPE, (LATE_DAY, LATE_DAY))
+    assert published(output, "appended") == wanted
+
+
+Work = Callable[..., Any]
+
+
+def dying_at_first(work: Work, folder: Path, deaths: int) -> Work:
+    """Its process is killed when all is done, for some tasks the first time that they are tried."""
+
+    def working(*arguments: Any) -> Any:
+        yield from work(*arguments)
+        task = TaskContext.get()
+        if task and task.attemptNumber() == 0 and task.partitionId() < deaths:
+            (folder / f"{task.stageId()}-{task.partitionId()}").touch()
+            os._exit(1)
+
+    return working
+
+
+def test_three_killed_executors_give_the_same_bytes(
+    wanted: Published,
+    data: Path,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The processes that Spark's tasks run in, while they read and while they add up."""
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    monkeypatch.setattr(reading, "batches_of", dying_at_first(lines.batches_of, killed, 3))
+    monkeypatch.setattr(totals, "_work", dying_at_first(totals._work, killed, 1))
+    compute(Engine(spark), data, tmp_path / "out", shape=SHAPE)
+    assert len(list(killed.iterdir())) >= 3
+    assert published(tmp_path / "out") == wanted
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_without_spark_are_the_same_whatever_the_order_of_lines(
+    seed: int, tmp_path: Path
+) -> None:
+    hostile_files(tmp_path, seed)
+    source, rng = LocalFiles(str(tmp_path)), random.Random(seed)
+    found = []
+    for cores in (1, 3, 8):
+        tasks = files.spread(source.files(), cores)
+        rng.shuffle(tasks)
+        batches = [batch for task in tasks for batch in batches_of_task(source, task, SHAPE)]
+        rng.shuffle(batches)
+        found.append(total_of(batches))
+    assert repr(found[0]) == repr(found[1]) == repr(found[2])  # NaN is not itself
+
+
+def test_spark_connect_gives_the_same_bytes(wanted: Published, data: Path, tmp_path: Path) -> None:
+    """A client and a server of its own on this machine; a process has sessions of one kind."""
+    pytest.importorskip("grpc", reason="pip install 'pyspark[connect]'")
+    program = (
+        "import sys, warnings; warnings.simplefilter('ignore');"
+        "from pathlib import Path;"
+        "from spark_jobs.engine import Engine; from spark_jobs.session import open_session;"
+        "from tests.spark.telemetry import compute; from tests.spark.test_repeated import SHAPE;"
+        "spark = open_session(); assert 'connect' in type(spark).__module__;"
+        "compute(Engine(spark), Path(sys.argv[1]), Path(sys.argv[2]), shape=SHAPE);"
+        "spark.stop()"
+    )
+    environment = {**os.environ, "SPARK_REMOTE": "local[2]"}
+    environment.pop("PYSPARK_SUBMIT_ARGS", None)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(data), str(tmp_path / "out")],
+        env=environment, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert published(tmp_path / "out") == wanted
