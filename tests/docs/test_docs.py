@@ -24,7 +24,7 @@ from shared.ingestion.decoding.decoding import decode
 from shared.notifications.news import NewsKind
 from shared.settings import SECTIONS, SETTINGS
 from shared.wiring.ingestion import interests_of
-from tests.builders import NOW, resource, state
+from tests.builders import NOW, history, resource, state
 
 ROOT = Path(__file__).parents[2]
 README_PATH = ROOT / "README.md"
@@ -186,6 +186,34 @@ def test_the_metrics_of_the_page_of_events_are_valid() -> None:
     interests = interests_of([pushed])
     (reading,) = decode(example.encode(), interests).readings
     assert (reading.name, reading.value) == ("jobs", 42)
+
+
+def test_the_rule_of_the_first_hour_is_valid_and_decides() -> None:
+    (declared,) = names_of("first-hour.md")["resources"](settings.load(EXAMPLE))
+    assert problems([declared]) == []
+    seen = state([200]).with_history("orders", history([200]))
+    assert decide(declared, seen, NOW).desired == 4
+
+
+def test_the_several_plans_are_valid() -> None:
+    declared = names_of("several-plans.md")["resources"](settings.load(EXAMPLE))
+    assert len(declared) == 2
+    assert problems(declared) == []
+
+
+def test_the_policy_of_the_page_of_extending_decides() -> None:
+    policy = names_of("extending.md")["nights_off"]
+    declared = resource(policy=policy, metrics={"orders": ServiceBusQueue("orders")})
+    assert problems([declared]) == []
+    assert decide(declared, state(), NOW).reason
+
+
+def names_of(page: str) -> dict[str, Any]:
+    """What the Python on a page defines."""
+    names: dict[str, Any] = {}
+    for block in python_blocks((ROOT / "docs" / page).read_text(encoding="utf-8")):
+        exec(block, names)
+    return names
 
 
 def test_the_rules_of_the_rules_page_decide() -> None:
