@@ -130,7 +130,7 @@ def by_hour(once: DataFrame) -> DataFrame:
 
 
 def by_day(once: DataFrame) -> DataFrame:
-    """Σ and Σ² of what each operation adds to the variances; see ``shared.sampling.operations``."""
+    """Σ and Σ² of what each operation adds to the variances; see ``shared.sampling.estimates``."""
     sums = F.count("*").alias("n"), F.sum(F.coalesce("x", F.lit(0.0))).alias("s")
     levels = once.where("k > 1").groupBy(*UNIT, "k").agg(*sums)
     down = Window.partitionBy(*UNIT).orderBy(F.desc("k"))

@@ -1,6 +1,6 @@
 """Blocks of whole operations → sums by day and hour: what a task does with one bucket of a date.
 
-Copies are counted once, and each operation adds to the variances as ``shared.sampling.operations``
+Copies are counted once, and each operation adds to the variances as ``shared.sampling.estimates``
 says. Records are added up in the order of their hashes, and buckets in the order of their numbers:
 so the sums are the same to the last bit, whichever files and tasks the records came from.
 """

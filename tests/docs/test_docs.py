@@ -23,11 +23,22 @@ from shared.ingestion.decoding.decoding import decode
 from shared.notifications.news import NewsKind
 from shared.settings import SECTIONS, SETTINGS
 from shared.wiring.ingestion import interests_of
-from tests.builders import NOW, resource, state
+from tests.builders import NOW, history, resource, state
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README_PATH = ROOT / "README.md"
+README = README_PATH.read_text(encoding="utf-8")
 RULES = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+EVENTS = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+COMMAND_PAGES = (
+    "README.md",
+    "docs/first-hour.md",
+    "docs/local.md",
+    "docs/backtest.md",
+    "docs/trends.md",
+    "docs/events.md",
+    "docs/commands.md",
+)
 EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
 OF_THE_HOST = {"FUNCTIONS_WORKER_RUNTIME"}
 NOT_INSTALLED_HERE = ("func ", "az ")
@@ -103,12 +114,14 @@ def test_the_readme_names_only_settings_that_there_are() -> None:
 
 
 def commands() -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line]
+    pages = [(ROOT / page).read_text(encoding="utf-8") for page in COMMAND_PAGES]
+    text = "".join(pages).replace("\\\n", " ")
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    return list(dict.fromkeys(line for block in blocks for line in block.splitlines() if line))
 
 
 @pytest.mark.parametrize("command", commands())
-def test_every_command_of_the_readme_is_one_that_exists(command: str) -> None:
+def test_every_command_of_the_pages_exists(command: str) -> None:
     if command.startswith(NOT_INSTALLED_HERE):
         if shutil.which(command.split(maxsplit=1)[0]) is None:
             assert "has not been run" in README, "what cannot be run here is said so"
@@ -122,11 +135,29 @@ def test_every_command_of_the_readme_is_one_that_exists(command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_links_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
-        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-            if "://" not in link:
-                assert (page.parent / link).exists(), f"{page.name}: {link}"
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [README_PATH, *sorted((ROOT / "docs").rglob("*.md"))])
+def test_links_lead_somewhere(page: Path) -> None:
+    for link, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
+        if "://" not in link:
+            target = page.parent / link if link else page
+            assert target.exists(), f"{page.name}: {link}"
+            assert not anchor or anchor in anchors(target), f"{page.name}: {link}#{anchor}"
+
+
+def test_the_index_names_every_page() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
+    assert [str(page) for page in pages if f"]({page})" not in index] == ["index.md"]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
 
 
 def python_blocks(text: str) -> list[str]:
@@ -145,15 +176,43 @@ def test_the_rules_of_the_readme_are_valid_and_decide() -> None:
     assert decide(never_read, state([0]), NOW).desired == 2, "in on a queue that nobody has seen"
 
 
-def test_the_metrics_of_an_event_hub_of_the_readme_are_valid() -> None:
+def test_the_metrics_of_the_page_of_events_are_valid() -> None:
     names: dict[str, Any] = {}
-    exec(python_blocks(README)[1], names)
+    exec(python_blocks(EVENTS)[0], names)
     pushed = resource("workers", metrics=names["METRICS"])
     assert problems([pushed]) == []
-    (example,) = re.findall(r"```json\n(.*?)```", README, re.DOTALL)
+    (example,) = re.findall(r"```json\n(.*?)```", EVENTS, re.DOTALL)
     interests = interests_of([pushed])
     (reading,) = decode(example.encode(), interests).readings
     assert (reading.name, reading.value) == ("jobs", 42)
+
+
+def test_the_rule_of_the_first_hour_is_valid_and_decides() -> None:
+    (declared,) = names_of("first-hour.md")["resources"](settings.load(EXAMPLE))
+    assert problems([declared]) == []
+    seen = state([200]).with_history("orders", history([200]))
+    assert decide(declared, seen, NOW).desired == 4
+
+
+def test_the_several_plans_are_valid() -> None:
+    declared = names_of("several-plans.md")["resources"](settings.load(EXAMPLE))
+    assert len(declared) == 2
+    assert problems(declared) == []
+
+
+def test_the_policy_of_the_page_of_extending_decides() -> None:
+    policy = names_of("extending.md")["nights_off"]
+    declared = resource(policy=policy, metrics={"orders": ServiceBusQueue("orders")})
+    assert problems([declared]) == []
+    assert decide(declared, state(), NOW).reason
+
+
+def names_of(page: str) -> dict[str, Any]:
+    """What the Python on a page defines."""
+    names: dict[str, Any] = {}
+    for block in python_blocks((ROOT / "docs" / page).read_text(encoding="utf-8")):
+        exec(block, names)
+    return names
 
 
 def test_the_rules_of_the_rules_page_decide() -> None:

@@ -17,7 +17,16 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 RULES = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
 WRITTEN_BY_USERS = ("scaling_rules.py", "examples/device_totals.py")
-PAGES = ("README.md", "docs/rules.md", "docs/cookbook.md", "docs/architecture.md")
+PAGES = (
+    "README.md",
+    "docs/rules.md",
+    "docs/cookbook.md",
+    "docs/events.md",
+    "docs/several-plans.md",
+    "docs/extending.md",
+    "docs/first-hour.md",
+    "docs/architecture.md",
+)
 
 
 def listed() -> Mapping[str, list[str]]:
