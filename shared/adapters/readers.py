@@ -75,7 +75,9 @@ class AzureReader:
     def _open(self, source: Any) -> _Client:
         if isinstance(source, StorageQueue):
             return StorageQueueReader(self._storage(source.connection))
-        return ServiceBusReader(self._service_bus(source.connection))
+        if isinstance(source, ServiceBusQueue | ServiceBusSubscription):
+            return ServiceBusReader(self._service_bus(source.connection))
+        raise TypeError(f"nothing reads a {type(source).__name__}")
 
 
 @redacting

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import assert_never
 
 from shared.autoscaling.actions import as_of, confirm_if_observed, request
 from shared.autoscaling.deciding.decide import Decision, decide, remember
 from shared.autoscaling.deciding.guards import is_missing
 from shared.autoscaling.deciding.samples import MergeOutcome, merge, samples_of
-from shared.autoscaling.declaring import MetricSource, StorageQueue
+from shared.autoscaling.declaring import (
+    IngestionBreaker,
+    MetricSource,
+    PlanCapacity,
+    PushedMetric,
+    ServiceBusQueue,
+    ServiceBusSubscription,
+    StorageQueue,
+)
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.learning import change_to_learn_from, learn_from_change, learn_from_counts
 from shared.autoscaling.measurements import CAPACITY_METRIC, Metric
@@ -155,4 +164,10 @@ def _backlog_name(resource: Resource) -> str | None:
 
 def counts_backlog(source: MetricSource | None) -> bool:
     """True for what counts waiting items, unlike dead letters and scheduled messages."""
-    return isinstance(source, StorageQueue) or getattr(source, "count", None) == "active"
+    if isinstance(source, StorageQueue):
+        return True
+    if isinstance(source, ServiceBusQueue | ServiceBusSubscription):
+        return source.count == "active"
+    if source is None or isinstance(source, PlanCapacity | IngestionBreaker | PushedMetric):
+        return False
+    assert_never(source)  # each new source is to be decided about

@@ -1,4 +1,4 @@
-"""What the flows need from the outside, and no more."""
+"""What senders need from the outside, and no more."""
 
 from __future__ import annotations
 

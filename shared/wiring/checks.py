@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from shared import settings as settings_module
 from shared.autoscaling.deciding.validation import connections, needs_hub, problems
-from shared.autoscaling.declaring import StorageQueue
+from shared.autoscaling.declaring import ServiceBusQueue, ServiceBusSubscription, StorageQueue
 from shared.autoscaling.policy import Resource
 from shared.datasets.periods import Period
 from shared.ingestion.events.handling import Handling, handling_of
@@ -53,9 +53,13 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
         _attempt(wrong, partial(loaded.service_bus, PROCESSING_CONNECTION))
     named = _attempt(wrong, partial(outages, loaded))
     needed = {(StorageQueue, STORAGE), *connections(declared)}
+    connects: Mapping[type, Callable[[str], object]] = {
+        StorageQueue: loaded.storage,
+        ServiceBusQueue: loaded.service_bus,
+        ServiceBusSubscription: loaded.service_bus,
+    }
     for kind, name in sorted(needed, key=str):
-        connect = loaded.storage if kind is StorageQueue else loaded.service_bus
-        _attempt(wrong, partial(connect, name))
+        _attempt(wrong, partial(connects[kind], name))
     own = _attempt(wrong, partial(handling, loaded))
     if needs_hub(declared) and loaded.ingestion.hub is None:
         wrong.append(

@@ -1,4 +1,4 @@
-"""connected: is every source, table and plan there, and may we do what will have to be done?"""
+"""Is every source, table and plan there, and may we do what will have to be done?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""news: what happened to each resource of late, and what lasts."""
+"""What happened to each resource since a time, and what lasts, for the notifier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the flows need from the outside, and no more."""
+"""What the handling of events needs from the outside, and no more."""
 
 from __future__ import annotations
 

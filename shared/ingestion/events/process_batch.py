@@ -88,7 +88,7 @@ class Consumer:
     remembered: LastCommit = field(default_factory=LastCommit)
     leases: OutboxLeases = field(default_factory=OutboxLeases)
     outages: Outages = ()
-    """Errors that a user names as outages, besides those that ``blame`` knows."""
+    """Errors that a user names as outages, besides those that ``classify`` knows."""
 
 
 @dataclass(slots=True)

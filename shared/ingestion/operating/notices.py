@@ -1,4 +1,4 @@
-"""news: events that failed for good of late, and events that are gone."""
+"""Events that failed for good since a time, and events that are gone, for the notifier."""
 
 from __future__ import annotations
 

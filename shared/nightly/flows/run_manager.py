@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunManager:
-    """What settling needs. ``new_token`` makes names that nobody has used before."""
+    """Starts, checks, retries and ends runs. ``new_token`` gives a name that was never used."""
 
     store: RunStore
     submitter: JobSubmitter
