@@ -39,7 +39,7 @@ class QueueReader(Protocol):
     """Reads what queues are like."""
 
     async def facts(self, queue: str) -> QueueDescription:
-        """Raises LinkFailed where there is no such queue, ManageRightMissing without the right to ask."""
+        """Raises LinkFailed where there is no such queue, ManageRightMissing without the right."""
         ...
 
     async def close(self) -> None: ...
