@@ -106,6 +106,25 @@ def test_what_is_said_is_true_of_the_decision(
     assert desired(level / beyond) == decision.desired
 
 
+def test_a_level_far_below_the_present_one_is_found() -> None:
+    text = told(resource(policy=Threshold("backlog", 100, 10)), state([50_000] * 6)).counterfactual
+    assert text.startswith("would have stayed at backlog < ")
+    assert float(text.split()[-1]) == pytest.approx(100, rel=0.02)
+
+
+@pytest.mark.parametrize("newest", [0.0, 10.0, 99.0, 5_000.0])
+def test_what_is_said_of_a_rule_that_reads_the_mean_is_true_of_the_window(newest: float) -> None:
+    found = resource(policy=Threshold("backlog", 100, 10))
+    decision = told(found, state([300.0] * 5 + [newest]))
+    match = re.search(
+        r"would have (\w+( \w+)?) at backlog ([<>]) ([\d.]+)", decision.counterfactual
+    )
+    assert match, decision.counterfactual
+    beyond = float(match[4]) * (1.05 if match[3] == ">" else 0.95)
+    changed = told(found, state([beyond] * 6))
+    assert changed.desired != decision.desired
+
+
 def test_a_guard_that_no_level_would_have_moved_is_named_instead() -> None:
     found = resource(policy=Threshold("backlog", 100, 10), limits=ROOMY)
     resting = state([500.0] * 6, 2, confirmed(120, target=2, changed_out=True))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from statistics import fmean
 
 from shared.autoscaling.deciding.guards import (
     GUARDS,
@@ -240,7 +241,8 @@ METRICS_MAX = 4
 """Of a policy that reads more, only the first so many are asked about."""
 STRIDES_MAX = 10
 STRIDE = 4.0
-"""Upwards it looks at four times the level, at sixteen times and so on, up to a million times."""
+"""It looks at four times the level, at sixteen times and so on, up to a million times; downwards at
+a quarter of it, at a sixteenth and so on, and at 0."""
 HALVINGS = 7
 """To within one per cent of the distance: enough for an explanation."""
 
@@ -291,7 +293,6 @@ def _turns(
     if history is None or not history.samples:
         return
     changed = _changed_from(resource, state, decision, name)
-    level = history.samples[-1].value
 
     def desired(at: float) -> int | None:
         samples = history.samples[:changed] + tuple(
@@ -303,8 +304,13 @@ def _turns(
     def same(at: float) -> bool:
         return desired(at) == decision.desired
 
-    upwards = [max(level, 1.0) * STRIDE**stride for stride in range(1, STRIDES_MAX + 1)]
-    for sign, strides in (("<", [0.0] if level > 0 else []), (">", upwards)):
+    level = _level(history.samples[changed:], same)
+    if level is None:
+        return
+    powers = [STRIDE**stride for stride in range(1, STRIDES_MAX + 1)]
+    upwards = [max(level, 1.0) * power for power in powers]
+    downwards = [*[level / power for power in powers], 0.0]
+    for sign, strides in (("<", downwards if level > 0 and not same(0.0) else []), (">", upwards)):
         near = level
         for far in strides:
             if not same(far):
@@ -328,6 +334,15 @@ def _changed_from(resource: Resource, state: ScalingState, decision: Decision, n
             return len(samples) - 1
     start = window_start(resource, state, decision.time)
     return sum(1 for sample in samples if sample.time < start)
+
+
+def _level(samples: Sequence[MetricValue], same: Callable[[float], bool]) -> float | None:
+    """The one level that all these samples could have and lead to the same decision; the newest
+    value or else the mean, None where neither would."""
+    values = [sample.value for sample in samples]
+    if len(set(values)) == 1:
+        return values[0]
+    return next((at for at in (values[-1], fmean(values)) if same(at)), None) if values else None
 
 
 def _bisect(same: Callable[[float], bool], near: float, far: float) -> float:
