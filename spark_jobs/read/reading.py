@@ -11,11 +11,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from spark_jobs.read.blocks import QUARANTINE, SCHEMA, TYPES
-from spark_jobs.read.cluster_files import ClusterFiles, plain_path
 from spark_jobs.read.extracted import Extracted, Group, extracted
 from spark_jobs.read.files import SourceFile, spread
 from spark_jobs.read.lines import Place, batches_of
-from spark_jobs.read.sources import Source, blocks_of
+from spark_jobs.read.sources import ClusterFiles, Source, blocks_of, plain_path
 from spark_jobs.session import cores
 from spark_jobs.shape import Shape
 
