@@ -90,7 +90,7 @@ def extract(
     read goes to ``quarantine``, as JSON lines by blob date with file and reason. Raises JobError.
     """
     found = blocks(spark, source, files, shape)
-    found.write.option("compression", "zstd").parquet(folder)
+    found.write.option("compression", "snappy").parquet(folder)
     written = spark.read.schema(SCHEMA).parquet(folder)
     groups = [Group(**row.asDict()) for row in counted(written).collect()]
     if count := sum(group.count for group in groups if group.reason):
