@@ -38,6 +38,7 @@ LATE_AFTER = timedelta(hours=1)
 NEVER = -(1 << 31)
 DATES_MAX = 1 << 24
 LINES_TOGETHER = 4_096
+FEW = 64
 RECORDS_MAX = 1 << 19
 """Of a task at a time, whatever it reads: 22 MB."""
 QUARANTINE_ROWS = 1_000
@@ -45,41 +46,44 @@ DURATION = "DurationMs"
 STAMP = r"^(19[89]|2\d\d)\d-\d\d-\d\dT\d\d:[0-5]\d:[0-5]\d(\.\d{1,7})?Z$"
 """Since 1980 all zones differ by quarters of hours: the minute tells date and hour."""
 MINUTE = 16
-IGNORED: Series = ("ignored",)
+LEFT, IGNORED = -1, -2
+"""In place of the number of a series: left to the reference, and of a table without events."""
 EVENTS, TRACES = "AppEvents", "AppTraces"
 NONE: dict[str, Any] = {}
 
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | float | None
 Text = str | None
-WeightKey = tuple[int | None, Text, Text]
 
 
 class Line(msgspec.Struct, gc=False, omit_defaults=True):
-    """A plain line. All of it but SDKVersion is in the key by which copies are known."""
+    """A plain line, in the order of the export, in which it is decoded fastest.
 
-    Type: str
+    All of it but SDKVersion is in the key by which copies are known.
+    """
+
     time: str | UnsetType = UNSET
-    TimeGenerated: Text = None
-    Name: Text = None
-    Message: Text = None
+    Type: str = ""
+    AppRoleInstance: Text = None
+    AppRoleName: Text = None
     OperationId: Text = None
+    SDKVersion: Text = None
+    UserId: Text = None
+    Properties: dict[str, Text] | None = None
+    Measurements: dict[str, Number] | None = None
+    Name: Text = None
+    ItemCount: Annotated[int, Meta(ge=1, le=1 << 53)] | None = None
+    TimeGenerated: Text = None
+    Message: Text = None
     ParentId: Text = None
     Id: Text = None
     SessionId: Text = None
-    UserId: Text = None
-    AppRoleName: Text = None
-    AppRoleInstance: Text = None
-    ItemCount: Annotated[int, Meta(ge=1, le=1 << 53)] | None = None
     DurationMs: Number = None
-    Measurements: dict[str, Number] | None = None
-    Properties: dict[str, Text] | None = None
-    SDKVersion: Text = None
     records: None = None
     """Of a body with many records, which is not plain."""
 
 
 decode = msgspec.json.Decoder(Line).decode
-encode = msgspec.json.Encoder(order="deterministic").encode
+encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +130,8 @@ class _Task:
 
     def _begin(self) -> None:
         """What numbers stand for, and the records that have them, until these are handed on."""
-        self._weights = Numbered(_weight)
-        self._series = Numbered(_series)
+        self._alike = Numbered(self._of_alike)
+        self._series: Numbered[Series, Series] = Numbered(lambda series: series)
         self._dates: Numbered[str, str] = Numbered(str)
         self._blob_dates: Numbered[str, str] = Numbered(str)
         self._minutes: dict[str, tuple[int, int]] = {}
@@ -137,16 +141,26 @@ class _Task:
 
     def add(self, place: Place, text: bytes) -> None:
         number, sound = self._places[place], _is_utf8(text)
-        lines, raws = self._lines, self._raws
-        for raw in text.split(b"\n"):
-            try:  # the decoder does not look at texts that it skips
-                lines.append(decode(raw if sound else raw.decode()))
-                raws.append(raw)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                self._others.append((raw, number))
-        self._numbers += [number] * (len(lines) - len(self._numbers))
-        if len(lines) + len(self._others) >= LINES_TOGETHER:
+        raws = text.split(b"\n")
+        for start in range(0, len(raws), FEW):
+            self._decode(raws[start : start + FEW], number, sound)
+        if len(self._lines) + len(self._others) >= LINES_TOGETHER:
             self._read()
+
+    def _decode(self, raws: list[bytes], number: int, sound: bool) -> None:
+        """All at once or, where one of them is not plain, one after the other."""
+        try:  # the decoder does not look at texts that it skips
+            found = [decode(raw) for raw in (raws if sound else map(bytes.decode, raws))]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if len(raws) == 1:
+                self._others.append((raws[0], number))
+                return
+            for raw in raws:
+                self._decode([raw], number, sound)
+            return
+        self._lines += found
+        self._raws += raws
+        self._numbers += [number] * len(raws)
 
     def ready(self, all_of_it: bool = False) -> Iterator[pa.RecordBatch]:
         if all_of_it:
@@ -189,19 +203,32 @@ class _Task:
         if not lines:
             return []
         dates, hours = self._times(lines)
-        series = np.array([self._series[key] for key in _series_keys(lines, self._shape)])
-        sizes = self._series.looked_up(series, len)
-        weights = np.array([self._weights[key] for key in _weight_keys(lines)])
-        good = (sizes > 1) & (dates >= 0)
+        alike = np.array([self._alike[key] for key in _keys_of_alike(lines, self._shape)])
+        series, k, trusted = self._alike.looked_up(alike, tuple).T
+        good = (series >= 0) & (dates >= 0)
         records = np.empty(len(lines), RECORD)
         records["hour"], records["series"] = hours, series
-        records["k"], records["trusted"] = self._weights.looked_up(weights, tuple).T
+        records["k"], records["trusted"] = k, trusted
         records["x"] = _values(lines, self._shape.measurement)
         records["key"] = _keys(lines)
         operations = _hashed([line.OperationId or "" for line in lines])
         records["unit"] = np.where(operations == NO_OPERATION, records["key"], operations)
         self._add(records[good], dates[good], np.array(places)[good])
-        return list(np.flatnonzero(~good & (sizes != len(IGNORED))))
+        return list(np.flatnonzero(~good & (series != IGNORED)))
+
+    def _of_alike(self, key: tuple[Any, ...]) -> tuple[int, float, bool]:
+        """Number of the series, weight and whether that can be trusted."""
+        table, name, items, rate, sdk_version, *dims = key
+        weight = weigh(
+            None if items is None else float(items),
+            rate_percent({SAMPLE_RATE: rate}, SAMPLE_RATE),
+            sdk_version or "",
+        )
+        if table in KINDS and (name or table != EVENTS):
+            series = self._series[str(KINDS[table]), name or "", *dims]
+        else:
+            series = IGNORED if table in OTHER_TABLES else LEFT
+        return series, weight.value, weight.trusted
 
     def _times(self, lines: Sequence[Line]) -> tuple[Any, Any]:
         """Number of the date and hour since 1970 of each; a negative date where it is no time."""
@@ -248,7 +275,7 @@ class _Task:
         unit = int(_hashed([operation])[0]) if operation else key
         x = record.measurements.get(self._shape.measurement, np.nan)
         dims = [sendable(_dimension(record, name)) for name in self._shape.dimensions]
-        series = self._series[None, None, str(record.kind), sendable(record.name), *dims]
+        series = self._series[str(record.kind), sendable(record.name), *dims]
         return (
             key, unit, record.weight.value, x if self._shape.measurement else 1.0,
             hours_until(record.time), series, record.weight.trusted, False,
@@ -302,54 +329,29 @@ def _plain_line(part: Any) -> Line | None:
     return line
 
 
-def _series_keys(lines: Sequence[Line], shape: Shape) -> Iterator[tuple[Any, ...]]:
-    """Table, name and dimensions of each."""
+def _keys_of_alike(lines: Sequence[Line], shape: Shape) -> Iterator[tuple[Any, ...]]:
+    """Of each line what its series and weight follow from; there are few of them."""
     tables = [line.Type for line in lines]
     names = [line.Name for line in lines]
     if TRACES in tables:
         pairs = zip(lines, names, strict=True)
         names = [_message(line) if line.Type == TRACES else name for line, name in pairs]
+    items = [line.ItemCount for line in lines]
+    rates = [(line.Properties or NONE).get(SAMPLE_RATE) for line in lines]
+    versions = [line.SDKVersion for line in lines]
     dims = [
         [line.AppRoleName or "" for line in lines]
         if name == ROLE
         else [(line.Properties or NONE).get(name) or "" for line in lines]
         for name in shape.dimensions
     ]
-    return zip(tables, names, *dims, strict=True)
-
-
-def _series(key: tuple[Any, ...]) -> Series:
-    """Of a plain line, whose name may be missing; of a record of the reference there is no table.
-
-    Empty where the line is left to the reference.
-    """
-    table, name, *dims = key
-    if table is None:
-        return tuple(dims)
-    if table in OTHER_TABLES:
-        return IGNORED
-    known = table in KINDS and (name or table != EVENTS)
-    return (str(KINDS[table]), name or "", *dims) if known else ()
+    return zip(tables, names, items, rates, versions, *dims, strict=True)
 
 
 def _message(line: Line) -> str:
     """A trace's template groups what the filled-in message would scatter."""
     found = map((line.Properties or NONE).get, TEMPLATES)
     return next(filter(None, found), "") or line.Message or ""
-
-
-def _weight_keys(lines: Sequence[Line]) -> list[WeightKey]:
-    return [
-        (line.ItemCount, (line.Properties or NONE).get(SAMPLE_RATE), line.SDKVersion)
-        for line in lines
-    ]
-
-
-def _weight(key: WeightKey) -> tuple[float, bool]:
-    items, rate, sdk_version = key
-    rate_found = rate_percent({SAMPLE_RATE: rate}, SAMPLE_RATE)
-    weight = weigh(None if items is None else float(items), rate_found, sdk_version or "")
-    return weight.value, weight.trusted
 
 
 def _values(lines: Sequence[Line], measurement: str) -> Any:

@@ -11,11 +11,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from spark_jobs.read.blocks import QUARANTINE, SCHEMA, TYPES
-from spark_jobs.read.cluster_files import ClusterFiles, plain_path
 from spark_jobs.read.extracted import Extracted, Group, extracted
 from spark_jobs.read.files import SourceFile, spread
 from spark_jobs.read.lines import Place, batches_of
-from spark_jobs.read.sources import Source, blocks_of
+from spark_jobs.read.sources import ClusterFiles, Source, blocks_of, plain_path
 from spark_jobs.session import cores
 from spark_jobs.shape import Shape
 
@@ -91,7 +90,7 @@ def extract(
     read goes to ``quarantine``, as JSON lines by blob date with file and reason. Raises JobError.
     """
     found = blocks(spark, source, files, shape)
-    found.write.option("compression", "zstd").parquet(folder)
+    found.write.option("compression", "snappy").parquet(folder)
     written = spark.read.schema(SCHEMA).parquet(folder)
     groups = [Group(**row.asDict()) for row in counted(written).collect()]
     if count := sum(group.count for group in groups if group.reason):

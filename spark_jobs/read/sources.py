@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +17,7 @@ from spark_jobs.errors import BadInput
 from spark_jobs.read.files import Chunk, SourceFile, is_export
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 READ_BYTES = 4 << 20
 LINE_END_BYTES = 64 << 10
@@ -168,6 +168,56 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
+class ClusterFiles:
+    """Files that Spark itself reaches, such as abfss:// on a cluster, by its own connectors.
+
+    Spark lists, splits, unpacks and reads; tasks get lines, not ranges of bytes."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self._spark = spark
+        self._root = root
+
+    @property
+    def name(self) -> str:
+        return self._root
+
+    def files(self) -> list[SourceFile]:
+        """In order of paths. Raises BadInput."""
+        listed = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+        try:
+            found = listed.load(self._root).select("path", "length").collect()
+        except Exception as error:  # the JVM's
+            raise BadInput(f"--input {self._root}: {reason_of(error)}") from error
+        files = [SourceFile(plain_path(row.path), row.length) for row in found]
+        return sorted((f for f in files if is_export(f.path)), key=lambda file: file.path)
+
+    def read(self, path: str, start: int, end: int) -> bytes:
+        raise NotImplementedError("Spark reads these files itself")
+
+    def lines(self, files: Sequence[SourceFile]) -> DataFrame:
+        """Columns path and line, which is binary."""
+        from pyspark.sql import functions as F
+
+        read = self._spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true")
+        text = read.text([file.path for file in files])
+        return text.select(
+            F.col("_metadata.file_path").alias("path"), F.col("value").cast("binary").alias("line")
+        )
+
+
+def plain_path(path: str) -> str:
+    """As Spark tells it beside a line: encoded as a URL."""
+    return unquote(path)
+
+
+def reason_of(error: Exception) -> str:
+    """What the JVM said first."""
+    java = getattr(error, "java_exception", None)
+    text = java.toString() if java is not None else str(error)
+    first: str = text.splitlines()[0]
+    return first.removeprefix("java.io.FileNotFoundException: ")
+
+
 def source_of(
     location: str, spark: Callable[[], SparkSession], connection_string: str = ""
 ) -> Source:
@@ -176,8 +226,6 @@ def source_of(
     if scheme in ("http", "https"):
         return AzureBlobs(location, connection_string)
     if scheme not in ("", "file"):
-        from spark_jobs.read.cluster_files import ClusterFiles
-
         return ClusterFiles(spark(), location)
     return LocalFiles(local_path(location))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.errors import BadInput
-from spark_jobs.read.cluster_files import reason_of
+from spark_jobs.read.sources import reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ from spark_jobs.errors import BadInput
 from spark_jobs.job import Request, run
 from spark_jobs.options import parse
 from spark_jobs.publish.stores import HadoopStore
-from spark_jobs.read.cluster_files import ClusterFiles
+from spark_jobs.read.sources import ClusterFiles
 from spark_jobs.report.control import read_controls
 from spark_jobs.shape import Shape
 from tests.autoscaling.test_policies import seeing
