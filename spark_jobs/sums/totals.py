@@ -103,9 +103,14 @@ def _put_together(blocks: Sequence[tuple[str, bytes]], series: Numbered[Names, N
 
 def _without_copies(found: Columns) -> Columns:
     """One row a record, in the order of hashes; the order of copies that differ is no matter."""
-    order = np.lexsort([found[name] for name in ("key", "hour", "series", "unit")])
+    key, others = found["key"], [found[name] for name in ("hour", "series", "unit")]
+    order = np.argsort(key)
+    one, next_one = order[:-1], order[1:]
+    tied = key[one] == key[next_one]
+    if any((column[one[tied]] != column[next_one[tied]]).any() for column in others):
+        order = np.lexsort([*others, key])  # a number that the sender gave stands for all of it
     found = {name: column[order] for name, column in found.items()}
-    first = _starts(found["unit"], found["series"], found["hour"], found["key"])
+    first = _starts(*[found[name] for name in ("key", "hour", "series", "unit")])
     records = {name: found[name][first] for name in ("unit", "series", "hour")}
     return {
         **records,
