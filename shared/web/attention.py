@@ -57,7 +57,7 @@ def _failing(now: Shown) -> Iterator[Problem]:
         yield "bad", "the plan does not answer", CHECK
     wishes = now["newest"]["candidates"] if now["newest"] else ()
     if wishes and wishes[0]["rule"] == "error":
-        yield "bad", wishes[0]["reason"], "mend scaling_rules.py"
+        yield "bad", wishes[0]["reason"], "fix scaling_rules.py"
     desired, content = now["desired"], wishes and wishes[0]["capacity"] == now["capacity"]
     if desired and desired["status"] == "failed" and not content:
         why = desired["last_error"] or "no reason was given"
@@ -137,7 +137,7 @@ def _of_breakers(breakers: Iterable[Shown]) -> Iterator[dict[str, str]]:
 def _of_letters(letters: Sequence[Shown]) -> Iterator[dict[str, str]]:
     newest = max(letters, key=lambda letter: letter["failed_at"])
     count = "50 or more dead letters" if len(letters) >= 50 else f"dead letters: {len(letters)}"
-    todo = "mend the cause, then python -m shared dead-letters redrive"
+    todo = "fix the cause, then python -m shared dead-letters redrive"
     yield _item("warn", f"{count}; the newest: {newest['error']}", todo, "#dead-letters")
 
 

@@ -108,7 +108,7 @@ async def fail_all(stand_in: AmqpStandIn) -> None:
         await process_batch.run(back.events, line.consumer)
 
 
-def mend(monkeypatch: pytest.MonkeyPatch) -> None:
+def fix_handler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody declares the metric."""
     shop = resource("shop", metrics={"load": HubMetric()}, policy=Threshold("load", 100, 10))
     monkeypatch.setattr("scaling_rules.resources", lambda _settings: [shop])
@@ -140,7 +140,7 @@ async def test_what_failed_is_listed_shown_mended_and_put_in_again_once(
 
     code, shown = await rig.letters("redrive", "0", "1")
     assert (code, len(shown["failed"])) == (FAILED, 1)
-    mend(monkeypatch)
+    fix_handler(monkeypatch)
     code, shown = await rig.letters("redrive", "--all")
     assert (code, len(shown["done"]), len(shown["failed"])) == (FAILED, GOOD, 1)
     assert await sent_ids() == [f"metrics:0:{n}" for n in range(GOOD)]
@@ -172,7 +172,7 @@ async def test_purging_goes_by_age_and_can_be_tried(rig: Rig) -> None:
 async def test_a_replay_has_an_account_of_its_own(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mend(monkeypatch)
+    fix_handler(monkeypatch)
     _, out = await rig.main("replay", "0", "--into", "look", "--from-sequence", "1", "--json")
     shown = json.loads(out)
     assert (shown["first"], shown["last"], shown["effects"], shown["dead_letters"]) == (1, 4, 3, 1)
