@@ -30,12 +30,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
+import pytest
 from azure.core.exceptions import AzureError
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, run_state_machine_as_test
 
 from tests.builders import NOW
+from tests.contract.conftest import Backend
 from tests.contract.faulty_network import LOST, NO_FAULT, SERVER_ERROR, TIMEOUT, Fault, Network
 
 T = TypeVar("T")
@@ -337,3 +339,18 @@ def run_machine(
     )
     # Any callable that makes a machine will do.
     run_state_machine_as_test(cast("type[SideBySide]", make), settings=options)
+
+
+def run_store_machine(
+    machine: Callable[[Network, Callable[[AsyncExitStack], Backend]], SideBySide],
+    kind: str,
+    request: pytest.FixtureRequest,
+    examples: int,
+    steps: int,
+) -> None:
+    """The machine of a store, on a backend of this kind that its clients reach by the network."""
+    network = Network(tells_time=False)
+    with network.installed():
+        run_machine(
+            lambda: machine(network, lambda stack: Backend(kind, request, stack)), examples, steps
+        )

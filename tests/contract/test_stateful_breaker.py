@@ -26,7 +26,7 @@ from tests.contract.stateful import (
     Side,
     SideCall,
     StoreMachine,
-    run_machine,
+    run_store_machine,
 )
 
 texts = st.sampled_from(["", "i1", 'too much "failed"\nü\t\0', "ü€🚀" * 60, "r" * 4000])
@@ -147,10 +147,4 @@ def _replacing(seen: Both[BreakerSnapshot], breaker: Breaker) -> SideCall:
 def test_a_store_of_breakers_answers_as_its_twin_whatever_happens_to_its_calls(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
-    network = Network(tells_time=False)
-    with network.installed():
-        run_machine(
-            lambda: BreakerMachine(network, lambda stack: Backend(kind, request, stack)),
-            examples=8,
-            steps=30,
-        )
+    run_store_machine(BreakerMachine, kind, request, examples=8, steps=30)

@@ -23,7 +23,7 @@ from tests.contract.stateful import (
     Side,
     SideCall,
     StoreMachine,
-    run_machine,
+    run_store_machine,
 )
 
 partitions = st.sampled_from(["0", "1", "10", 'ü%|=7C/\\#?"🚀'])
@@ -133,10 +133,4 @@ def _writing(version: Both[Any], claim: OwnershipClaim) -> SideCall:
 def test_a_store_of_owners_answers_as_its_twin_whatever_happens_to_its_calls(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
-    network = Network(tells_time=False)
-    with network.installed():
-        run_machine(
-            lambda: Owners(network, lambda stack: Backend(kind, request, stack)),
-            examples=8,
-            steps=30,
-        )
+    run_store_machine(Owners, kind, request, examples=8, steps=30)

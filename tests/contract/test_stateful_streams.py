@@ -46,7 +46,7 @@ from tests.contract.stateful import (
     Side,
     SideCall,
     StoreMachine,
-    run_machine,
+    run_store_machine,
 )
 
 ALL = 20_000
@@ -463,10 +463,4 @@ def _removing(found: Both[StoredDeadLetter]) -> SideCall:
 def test_a_store_of_streams_answers_as_its_twin_whatever_happens_to_its_calls(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
-    network = Network(tells_time=False)
-    with network.installed():
-        run_machine(
-            lambda: Streams(network, lambda stack: Backend(kind, request, stack)),
-            examples=9,
-            steps=50,
-        )
+    run_store_machine(Streams, kind, request, examples=9, steps=50)
